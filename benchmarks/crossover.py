@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from alray.api.ways_map import map_report
-from alray.planning.prediction.crossover import Crossover, Way
+from alray.planning.prediction.crossover import Crossover
 from alray.report.crossover import findings, kind_of, layout_of, winners_table
 from alray.report.crossover_page import CrossoverReport
 from alray.report.folder import read_run
@@ -92,18 +92,25 @@ def steps_of(runs: list[Path]) -> dict[str, int]:
     return fewest
 
 
+_WAY = ("schedule", "stages", "replicas", "micro_batches", "virtual_stages", "recomputes")
+"""The fields of a layout that tell ways of a method apart."""
+
+
 def measured_table(found: Crossover, runs: list[Path]) -> Table:
     """Measured steps of runs beside those that this crossover predicts of the same ways, over the first link."""
-    by_way = {row.way: row.step_s for row in found.rows if row.link == found.axes.links[0]}
+    by_way = {
+        (row.method, *(getattr(row.fit.setting, name) for name in _WAY)): row
+        for row in found.rows
+        if row.link == found.axes.links[0]
+    }
     rows = []
     for run in map(read_run, runs):
         plan, summary = run.plan, run.summary
         assert summary is not None and summary.step_time_s is not None
-        counts = plan.stages, plan.replicas, plan.micro_batches, plan.virtual_stages
-        way = Way(plan.method, plan.schedule_name, *counts, plan.recomputes)
-        layout = summary.name, kind_of(way), layout_of(way)
-        times = seconds(summary.step_time_s), seconds(by_way[way])
-        ratios = (f"{each / summary.step_time_s:.2f}" for each in (by_way[way], plan.predicted_step_time_s))
+        row = by_way[plan.method, *(getattr(plan, name) for name in _WAY)]
+        layout = summary.name, kind_of(row), layout_of(row)
+        times = seconds(summary.step_time_s), seconds(row.step_s)
+        ratios = (f"{each / summary.step_time_s:.2f}" for each in (row.step_s, plan.predicted_step_time_s))
         rows.append((*layout, *times, *ratios))
     head = ("run", "way", "layout", "measured step", "step of the map", "map / measured", "its plan / measured")
     return Table(head, tuple(rows))

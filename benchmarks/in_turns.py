@@ -188,18 +188,7 @@ def _computed(spans: Iterable[Span]) -> list[tuple[ActionKind, int, float]]:
 
 def _ideal_s(spec: Spec, micro_batches: int, computed: Mapping[tuple[ActionKind, int], float]) -> float:
     virtual = range(spec.pipeline.stages * spec.virtual_stages)
-
-    def seconds(kind: ActionKind) -> list[float]:
-        return [computed.get((kind, number), 0.0) for number in virtual]
-
-    durations = Durations(
-        forward_s=seconds("F"),
-        backward_s=seconds("B"),
-        update_s=seconds("U"),
-        input_gradient_s=seconds("I"),
-        weight_gradient_s=seconds("G"),
-        recompute_s=seconds("C"),
-    )
+    durations = Durations({kind: [computed.get((kind, number), 0.0) for number in virtual] for kind in COMPUTE})
     program = Program.of_schedule(
         schedule_with(spec.schedule, recomputes=spec.pipeline.activation_checkpointing),
         spec.pipeline.stages,

@@ -54,7 +54,7 @@ def clocks_law_s(schedule: str, records: Sequence[Record]) -> float:
 
 def _without_messages_s(schedule: str, forward_s: Sequence[float], backward_s: Sequence[float]) -> float:
     program = Program.of_schedule(SCHEDULES[schedule], STAGES, 64)
-    return float(unhindered_steps(program, Durations(forward_s, backward_s, [0.0] * STAGES))[0])
+    return float(unhindered_steps(program, Durations({"F": forward_s, "B": backward_s}))[0])
 
 
 def measure(*overrides: str, repeats: int, run: Callable[..., Recorded] = recorded) -> dict[str, Any]:

@@ -296,7 +296,7 @@ class Run:
         program = program_of(setting, num_batches=1)
         seconds = simulate(program, durations, in_flight=1).duration_s
         if passes > 1:
-            no_update = replace(durations, update_s=[0.0] * stages, averages_s=())
+            no_update = replace(durations, computing={**durations.computing, "U": [0.0] * stages}, averages_s=())
             seconds += (passes - 1) * simulate(program, no_update, in_flight=1).duration_s
         return seconds + self.barriers_s
 
@@ -453,12 +453,13 @@ def _timeline(name: str, found: Mapping[str, Any]) -> TimelineAccuracy:
     library = str(found.get("source", "")).split(" ", 1)[0]
     after_s = AFTER_GRADIENTS.get(library, 0.0) / len(stages)
     durations = Durations(
-        forward_s=[each["forward_s"] for each in stages],
-        backward_s=backward,
-        input_gradient_s=[seconds - after_s for seconds in backward],
-        weight_gradient_s=[after_s] * len(stages),
-        update_s=[0.0] * len(stages),
-        recompute_s=again,
+        {
+            "F": [each["forward_s"] for each in stages],
+            "B": backward,
+            "I": [seconds - after_s for seconds in backward],
+            "G": [after_s] * len(stages),
+            "C": again,
+        },
         latency_s=message_s,
     )
     timeline = simulate(program, durations, in_flight=1)

@@ -47,7 +47,6 @@ def counting_once(*, rough: bool = True) -> Iterator[None]:
     from alray.models.network import Network
     from alray.planning.schedules.table import SCHEDULES
     from alray.runtime.probe import estimate as counting
-    from alray.runtime.probe.component_memory import ComponentMemory
     from alray.runtime.probe.component_work import ComponentWork
 
     inspect_all = Network._inspect_all
@@ -79,15 +78,15 @@ def counting_once(*, rough: bool = True) -> Iterator[None]:
     def no_work(work: ComponentWork) -> dict[str, Callable[[], None]]:
         return dict.fromkeys(("forward_s", "label_s", "backward_s", "infer_s", "route_s"), lambda: None)
 
-    def guess(network: Network, index: int, batch_size: int, device: Any) -> ComponentMemory:
+    def guess(network: Network, index: int, batch_size: int, device: Any) -> dict[str, int]:
         out = batch_size * sum(shape.sample_bytes for shape in network.edge(index).values())
-        return ComponentMemory(
-            activation_bytes=3 * out,
-            forward_peak_bytes=4 * out,
-            backward_peak_bytes=6 * out,
-            adding_peak_bytes=6 * out,
-            update_peak_bytes=out,
-        )
+        return {
+            "activation_bytes": 3 * out,
+            "forward_peak_bytes": 4 * out,
+            "backward_peak_bytes": 6 * out,
+            "adding_peak_bytes": 6 * out,
+            "update_peak_bytes": out,
+        }
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Network, "_inspect_all", inspected)

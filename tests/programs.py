@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from alray.planning.schedules.actions import Action, parse
-from alray.planning.schedules.schedule import Computation, Schedule
+from alray.planning.schedules.schedule import Computation, Schedule, run_of
 
 
 def parse_program(text: str) -> tuple[tuple[Action, ...], ...]:
@@ -26,6 +26,6 @@ def computations(
     """The forwards and backwards of one mini-batch on one stage, in order."""
     return [
         (action.kind, action.stage, action.number)
-        for action in schedule.run_of(stage, stages, 1, micro_batches, virtual_stages)
+        for action in run_of(schedule, stage, stages, 1, micro_batches, virtual_stages)
         if action.kind in ("F", "B", "I", "G", "C")
     ]

@@ -96,7 +96,7 @@ def crossover_text(made: CrossoverReport, *, command: Sequence[str], page: Page)
     notes = findings(found)
     for at in cells(found):
         if at.link == found.axes.links[0] and at.devices == found.axes.devices[-1] and at.best is not None:
-            words = shlex.join([*command, *overrides_of(found, at.best.way)])
+            words = shlex.join([*command, *overrides_of(found, at.best)])
             notes.append(f"to train as on {counted(at.devices, 'device')}, {at.link}:  {words}")
     return "\n\n".join(["\n".join(head), page.table(winners_table(found)), "\n".join(map(page.sentence, notes))]) + "\n"
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from alray.config.sections.method import METHODS
 from alray.core.counting import counted
-from alray.planning.prediction.crossover import CLOSE, REFERENCE, Crossover, Factors, Row, Way
-from alray.planning.schedules.table import SCHEDULES
+from alray.planning.prediction.crossover import CLOSE, REFERENCE, Crossover, Factors, Row
 from alray.report.table import Table
 from alray.report.text import left_out, seconds
 
@@ -62,8 +61,8 @@ def cell(found: Crossover, devices: int, link: str) -> Cell:
 def _rivals(found: Crossover, one: Row, other: Row) -> bool:
     """Whether a place compares these two."""
     if found.one_family:
-        return kind_of(one.way) != kind_of(other.way)
-    return one.way.local_losses != other.way.local_losses
+        return kind_of(one) != kind_of(other)
+    return one.local_losses != other.local_losses
 
 
 def cells(found: Crossover) -> list[Cell]:
@@ -77,28 +76,30 @@ def method_name(method: str) -> str:
     return section.abbreviation if section is not None else method
 
 
-def kind_of(way: Way) -> str:
+def kind_of(row: Row) -> str:
     """Method and schedule: what a map gives a colour."""
-    if way.stages == 1:
-        return f"{method_name(way.method)} replicas" if way.replicas > 1 else f"{method_name(way.method)} alone"
-    return f"{method_name(way.method)} {way.schedule}"
+    name = method_name(row.method)
+    if row.fit.stages == 1:
+        return f"{name} replicas" if row.fit.setting.replicas > 1 else f"{name} alone"
+    return f"{name} {row.fit.schedule}"
 
 
-def layout_of(way: Way) -> str:
+def layout_of(row: Row) -> str:
     """Stages, replicas and micro-batches, each only if there are several: `4 stages x 2, M 8`."""
-    parts = [counted(way.stages, "stage")] if way.stages > 1 else []
-    if way.replicas > 1:
-        parts.append(f"{way.replicas} replicas")
+    fit, setting = row.fit, row.fit.setting
+    parts = [counted(fit.stages, "stage")] if fit.stages > 1 else []
+    if setting.replicas > 1:
+        parts.append(f"{setting.replicas} replicas")
     text = " x ".join(parts) or "1 device"
-    if SCHEDULES[way.schedule].cuts_mini_batches:
-        text += f", M {way.micro_batches}"
-    return text + (", checkpointing" if way.recomputes else "")
+    if setting.scheduled.cuts_mini_batches:
+        text += f", M {fit.micro_batches}"
+    return text + (", checkpointing" if setting.recomputes else "")
 
 
 def findings(found: Crossover) -> list[str]:
     """What the maps show, in sentences."""
     places = cells(found)
-    wins = Counter(kind_of(each.best.way) for each in places if each.best is not None)
+    wins = Counter(kind_of(each.best) for each in places if each.best is not None)
     said = ", ".join(f"{kind} in {count}" for kind, count in wins.most_common())
     close = sum(each.is_close for each in places)
     told = [f"Of {counted(wins.total(), 'place')} (devices by link) the fastest is {said}."]
@@ -112,7 +113,7 @@ def findings(found: Crossover) -> list[str]:
             f"In {counted(close, 'place')} {both} differ by less than {round(100 * (CLOSE - 1))} %{known}, which a "
             "prediction cannot tell apart."
         )
-    run = {(row.way.method, row.way.schedule) for row in found.rows}
+    run = {(row.method, row.fit.schedule) for row in found.rows}
     told += [
         f"Gradients of {each.schedule} are an update late, so it trains other weights; its rho is {each.rho:.2f}, "
         f"{each.rho_source}."
@@ -129,15 +130,16 @@ def refused(found: Crossover) -> list[str]:
     return left_out(reasons, "{} by {}")
 
 
-def overrides_of(found: Crossover, way: Way) -> list[str]:
+def overrides_of(found: Crossover, row: Row) -> list[str]:
     """The overrides with which `alray run` of the spec trains in this way."""
+    fit, setting = row.fit, row.fit.setting
     values = {
-        "method": way.method if way.method != found.contenders[0].method else None,
-        "pipeline.schedule": way.schedule,
-        "pipeline.stages": way.stages,
-        "pipeline.micro_batches": way.micro_batches if SCHEDULES[way.schedule].cuts_mini_batches else None,
-        "pipeline.activation_checkpointing": "true" if way.recomputes else None,
-        "replicas.count": way.replicas,
+        "method": row.method if row.method != found.contenders[0].method else None,
+        "pipeline.schedule": fit.schedule,
+        "pipeline.stages": fit.stages,
+        "pipeline.micro_batches": fit.micro_batches if setting.scheduled.cuts_mini_batches else None,
+        "pipeline.activation_checkpointing": "true" if setting.recomputes else None,
+        "replicas.count": setting.replicas,
     }
     return [f"{key}={value}" for key, value in values.items() if value is not None]
 
@@ -154,20 +156,20 @@ def _product(factors: Factors) -> str:
 def winners_table(found: Crossover) -> Table:
     """The fastest way at each place, beside the best of the others. With the size of the mini-batch where several are
     compared."""
-    timed = any(found.steps_of(row.way) is not None for row in found.rows[:1])
+    timed = any(found.steps_of(row.method, row.fit.schedule) is not None for row in found.rows[:1])
     of_best = ("fastest", "stages", "replicas", "M", "time to target" if timed else "step")
     rows = []
     for at in cells(found):
         best, other = at.best, at.other
         own = ["–"] * len(of_best)
         if best is not None:
-            own = [kind_of(best.way), *_layout(best.way), seconds(found.seconds(best))]
+            own = [kind_of(best), *_layout(best), seconds(found.seconds(best))]
         rows.append(
             (
                 at.link,
                 str(at.devices),
                 *own,
-                "–" if other is None else kind_of(other.way),
+                "–" if other is None else kind_of(other),
                 "–" if at.ratio is None else f"{at.ratio:.2f}{' ~' if at.is_close else ''}",
             )
         )
@@ -175,9 +177,9 @@ def winners_table(found: Crossover) -> Table:
     return Table(head, tuple(rows))
 
 
-def _layout(way: Way) -> tuple[str, str, str]:
-    cut = SCHEDULES[way.schedule].cuts_mini_batches
-    return str(way.stages), str(way.replicas), str(way.micro_batches) if cut else ""
+def _layout(row: Row) -> tuple[str, str, str]:
+    fit, setting = row.fit, row.fit.setting
+    return str(fit.stages), str(setting.replicas), str(fit.micro_batches) if setting.scheduled.cuts_mini_batches else ""
 
 
 def factors_table(found: Crossover) -> Table:
@@ -203,25 +205,25 @@ def ways(found: Crossover) -> list[dict[str, Any]]:
 
 
 def _columns(found: Crossover, row: Row) -> dict[str, Any]:
-    way, fit, steps = row.way, row.fit, found.steps_of(row.way)
+    fit, setting, steps = row.fit, row.fit.setting, found.steps_of(row.method, row.fit.schedule)
     ends = fit.predicted_step_range_s
     return {
-        "method": way.method,
-        "schedule": way.schedule,
+        "method": row.method,
+        "schedule": fit.schedule,
         "link": row.link,
-        "devices": way.devices,
-        "stages": way.stages,
-        "replicas": way.replicas,
-        "micro_batches": way.micro_batches,
-        "virtual_stages": way.virtual_stages,
-        "checkpointing": "yes" if way.recomputes else "no",
+        "devices": row.devices,
+        "stages": fit.stages,
+        "replicas": setting.replicas,
+        "micro_batches": fit.micro_batches,
+        "virtual_stages": fit.virtual_stages,
+        "checkpointing": "yes" if setting.recomputes else "no",
         "fits": "yes" if fit.fits else "no",
         "partition": " ".join(map(str, fit.partition)),
         "step_s": row.step_s,
         "low_step_s": ends and ends[0],
         "high_step_s": ends and ends[1],
         "memory_bytes": max(fit.memory_bytes),
-        "sent_bytes": row.sent_bytes,
+        "sent_bytes": found.sent_bytes(row),
         "steps": steps and steps.number,
         "steps_source": steps and steps.source,
         "target_s": steps and found.seconds(row),
@@ -258,8 +260,8 @@ def as_json(found: Crossover) -> dict[str, Any]:
                 "devices": at.devices,
                 **{name: at.best and _columns(found, at.best)[name] for name in _OF_PLACE},
                 "step_range_s": at.best and at.best.fit.predicted_step_range_s,
-                "other_method": at.other and at.other.way.method,
-                "other_schedule": at.other and at.other.way.schedule,
+                "other_method": at.other and at.other.method,
+                "other_schedule": at.other and at.other.fit.schedule,
                 "times_as_long": at.ratio,
                 "close": at.is_close,
             }

@@ -115,9 +115,7 @@ def _winners(found: Crossover) -> Figure:
 
 def _series(found: Crossover) -> tuple[Series, ...]:
     """A colour for each method and schedule."""
-    return colours_of(
-        sorted({kind_of(row.way) for row in found.rows}, key=lambda kind: (" streamed" not in kind, kind))
-    )
+    return colours_of(sorted({kind_of(row) for row in found.rows}, key=lambda kind: (" streamed" not in kind, kind)))
 
 
 def _of(found: Crossover, at: Cell) -> dict[str, Any]:
@@ -126,21 +124,21 @@ def _of(found: Crossover, at: Cell) -> dict[str, Any]:
     if at.best is None:
         return place
     faster = "" if at.ratio is None else f"\n{at.ratio:.2f}x"
-    other = None if at.other is None else f"{kind_of(at.other.way)}, {layout_of(at.other.way)}"
+    other = None if at.other is None else f"{kind_of(at.other)}, {layout_of(at.other)}"
     return place | {
-        "series": kind_of(at.best.way),
-        "text": f"{kind_of(at.best.way)}\n{layout_of(at.best.way)}{faster}",
+        "series": kind_of(at.best),
+        "text": f"{kind_of(at.best)}\n{layout_of(at.best)}{faster}",
         "clear": "no" if at.is_close else "yes",
-        "layout": layout_of(at.best.way),
+        "layout": layout_of(at.best),
         "step": seconds(at.best.step_s),
         "time": seconds(found.seconds(at.best)),
         "memory": size(max(at.best.fit.memory_bytes)),
-        "sent": size(at.best.sent_bytes),
+        "sent": size(found.sent_bytes(at.best)),
         "ratio": at.ratio,
         "other": other,
         "step_s": at.best.step_s,
         "memory_bytes": max(at.best.fit.memory_bytes),
-        "sent_bytes": at.best.sent_bytes,
+        "sent_bytes": found.sent_bytes(at.best),
     }
 
 

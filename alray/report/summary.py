@@ -303,5 +303,4 @@ def beside_others(attempts: Sequence[Attempt], plan: Plan) -> list[str]:
     """What other programs did to the times of a run: to the prediction, and to what was measured with this plan."""
     events = [record for each in attempts if each.ran(plan) for record in each.records]
     taken = max((each.taken_processors or 0.0 for each in events if isinstance(each, EventRecord)), default=0.0)
-    found = (measured_beside(plan.costs.taken_processors), trained_beside(taken))
-    return [sentence for sentence in found if sentence is not None]
+    return [*measured_beside(plan.costs.taken_processors), *trained_beside(taken)]

@@ -200,7 +200,7 @@ def test_a_number_too_large(refusal: Callable[..., str], override: str, most: in
 
 
 def test_a_component_that_no_memory_holds(refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("alray.runtime.planner.planning.machine_memory_bytes", lambda: 16_000_000_000)
+    monkeypatch.setattr("alray.runtime.planner.memory_limits.machine_memory_bytes", lambda: 16_000_000_000)
     message = refusal("method.label_dim=1000000")
     assert message.startswith("x.yaml:6: model.components[1]: ") and "8,000.1 GB" in message and "16.0 GB" in message
     assert machine_memory_bytes() > 0

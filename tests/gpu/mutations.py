@@ -499,7 +499,13 @@ MUTATIONS = (
         "",
         PROBES,
     ),
-    Mutation("probe: the end of each round is waited for", PROBE_TIMES, "        wait_for_all(device)\n", "", PROBES),
+    Mutation(
+        "probe: the end of each round is waited for",
+        PROBE_TIMES,
+        "        wait_for_all(timing.device)\n        rounds",
+        "        rounds",
+        PROBES,
+    ),
     Mutation(
         "probe: rounds of a GPU are timed without waits, too",
         PROBE_TIMES,

@@ -12,7 +12,8 @@ import pytest
 from alray.orchestrate import Finished
 from alray.planning.schedules.actions import Action
 from alray.planning.schedules.edge_slots import most_in_use
-from alray.planning.schedules.schedule import Schedule
+from alray.planning.schedules.placement import held
+from alray.planning.schedules.schedule import Schedule, run_of
 from alray.planning.schedules.table import SCHEDULES
 
 from ..engine.conftest import Workshop
@@ -38,13 +39,13 @@ def test_every_stage_computes_each_micro_batch_once(schedule: Schedule) -> None:
     """Forward, then backward, whole or in two parts; one update of a mini-batch after its last one. What is received
     has been sent."""
     for stages, parts, virtual in layouts(schedule):
-        lists = [schedule.run_of(stage, stages, BATCHES, parts, virtual) for stage in range(stages)]
+        lists = [run_of(schedule, stage, stages, BATCHES, parts, virtual) for stage in range(stages)]
         told, sent, received = Counter[tuple[str, int, int, int]](), Counter[Action](), Counter[Action]()
         for stage, own in enumerate(lists):
             places = {action: place for place, action in enumerate(own)}
             assert len(places) == len(own), "no action twice"
             for action in own:
-                assert action.stage in schedule.held(stage, stages, virtual)
+                assert action.stage in held(schedule.place, stage, stages, virtual)
                 told[action.kind, action.batch, action.stage, action.number] += 1
                 if action.kind == "S":
                     sent[Action(action.peer, "R", action.batch, action.number, action.down)] += 1
@@ -59,13 +60,13 @@ def test_every_stage_computes_each_micro_batch_once(schedule: Schedule) -> None:
                     assert places[whole] < places[action] < places[Action(action.stage, "U", action.batch)]
         assert sent == received
         for batch in range(BATCHES):
-            for held in range(stages * virtual):
-                assert told["U", batch, held, 0] == 1
+            for own in range(stages * virtual):
+                assert told["U", batch, own, 0] == 1
                 for part in range(parts):
-                    assert told["F", batch, held, part] == 1
-                    backward, halves = told["B", batch, held, part], told["I", batch, held, part]
-                    assert (backward + halves, halves) == (1, told["G", batch, held, part])
-                    assert told["L", batch, held, part] == schedule.local_losses
+                    assert told["F", batch, own, part] == 1
+                    backward, halves = told["B", batch, own, part], told["I", batch, own, part]
+                    assert (backward + halves, halves) == (1, told["G", batch, own, part])
+                    assert told["L", batch, own, part] == schedule.local_losses
 
 
 @by_name
@@ -74,7 +75,7 @@ def test_no_order_of_events_is_a_deadlock_or_needs_more_room(schedule: Schedule,
     """Stages that do their lists in any order of time all come to the end, and no edge holds more than is planned."""
     chosen = random.Random(seed)
     for stages, parts, virtual in chosen.sample(found := list(layouts(schedule)), min(6, len(found))):
-        lists = [schedule.run_of(stage, stages, BATCHES, parts, virtual) for stage in range(stages)]
+        lists = [run_of(schedule, stage, stages, BATCHES, parts, virtual) for stage in range(stages)]
         last = [_last_uses(own) for own in lists]
         positions, arrived, in_use = [0] * stages, set[Action](), Counter[tuple[int, int, bool]]()
 

@@ -29,7 +29,7 @@ PLAN = SimpleNamespace(
 
 
 def view_of(schedule: str = "streamed", batches: int = 2) -> View:
-    durations = Durations([1e-3] * 2, [2e-3] * 2, [1e-3] * 2)
+    durations = Durations({"F": [1e-3] * 2, "B": [2e-3] * 2, "U": [1e-3] * 2})
     return shown(*simulate(Program.of_schedule(SCHEDULES[schedule], 2, batches), durations, in_flight=4).bars())
 
 

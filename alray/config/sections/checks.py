@@ -18,6 +18,7 @@ from alray.core.counting import counted
 from alray.planning.schedules.micro_batches import Fault, batch_size_fault, micro_batch_norm_fault
 from alray.planning.schedules.partition_rules import partition_faults, stage_faults
 from alray.planning.schedules.placement import round_robin
+from alray.planning.schedules.schedule import kinds_of
 from alray.planning.schedules.table import SCHEDULES, default_schedule, schedules_for
 
 Check = Callable[[Spec], Iterator[Finding]]
@@ -331,7 +332,7 @@ def imported_models_are_not_compiled(spec: Spec) -> Iterator[Finding]:
 
 def only_whole_backwards_are_compiled(spec: Spec) -> Iterator[Finding]:
     """A schedule that splits a backward pass splits each layer, and a compiled block has no separate layers."""
-    if spec.run.compile and spec.schedule_suits and "I" in SCHEDULES[spec.schedule].kinds(spec.pipeline.stages):
+    if spec.run.compile and spec.schedule_suits and "I" in kinds_of(SCHEDULES[spec.schedule], spec.pipeline.stages):
         yield (
             ("run", "compile"),
             f"the schedule `{spec.schedule_name}` splits each backward pass in two, which is not possible with it",

@@ -8,11 +8,8 @@ numbers than powers of two, log2 is that of the largest power below, and the fol
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
-
-from alray.planning.prediction.costs import Costs
 
 
 @dataclass(frozen=True)
@@ -57,29 +54,3 @@ def backend_seconds(n: int, m: float, link: LinkCost) -> float:
             return 2 * math.ceil(math.log2(n)) * (latency_s + m * link.s_per_byte)
         pieces = max(1, math.ceil(m / (n * _PIECE_BYTES)))
     return 2 * (n - 1) * (pieces * latency_s + m * link.s_per_byte / n)
-
-
-def averaged_over(
-    costs: Costs,
-    link: LinkCost,
-    *,
-    ranks: int,
-    seconds: Callable[[int, float, LinkCost], float],
-    sent_share: float,
-    interval: int,
-) -> Costs:
-    """The costs of components whose replicas average gradients over a network, once every `interval` mini-batches.
-
-    The longer of two times counts: as measured between processes of one machine, and as the cost model says for this
-    link.
-
-    Args:
-        seconds: of the all-reduce for n ranks and m bytes over a link.
-        sent_share: the bytes that are sent for each byte of a gradient.
-    """
-    over_link = [seconds(ranks, sent_share * each.gradient_bytes, link) for each in costs.components]
-    components = [
-        replace(each, reduce_s=max(each.reduce_s, found / interval)) if each.gradient_bytes else each
-        for each, found in zip(costs.components, over_link, strict=True)
-    ]
-    return replace(costs, components=tuple(components))

@@ -8,7 +8,6 @@ from math import comb
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alray.core.errors import PlanError
 from alray.planning.prediction.memory import memory_of, run_bytes, stage_ranges
@@ -16,7 +15,6 @@ from alray.planning.prediction.partition import (
     Cut,
     Matrix,
     Places,
-    StageCost,
     partition_auto,
     partition_uniform,
     runs_within,
@@ -51,11 +49,18 @@ def best_cut(setting: StepSetting) -> BestCut:
 
 def _searched(setting: StepSetting) -> BestCut:
     """The same, where copies of the last component take no time on a link."""
-    fitting = _fitting(setting) if setting.memory_limits else None
-    if setting.num_parts == 1:
-        cut = (len(setting.costs.components),)
-        return BestCut(cut, step_of(setting, cut), is_best=True)
-    if setting.virtual_stages > 1:
+    fitting = nearest_to_fitting(setting) if setting.memory_limits else None
+    if fitting is not None and not (fullest := fullest_stage(setting, fitting)).fits:
+        raise PlanError(
+            f"no cut of {len(setting.costs.components)} components into {setting.num_parts} "
+            f"{'virtual ' if setting.virtual_stages > 1 else ''}stages fits the memory of the devices: with "
+            f"{list(fitting)}, which comes nearest, stage {fullest.stage} needs {fullest.need:,} bytes and has "
+            f"{fullest.limit:,}",
+            hint="use more stages, a smaller mini-batch or larger devices, or set resources.memory_bytes where there "
+            "is more memory than it seems",
+            key="pipeline.partition",
+        )
+    if setting.stages == 1 or setting.virtual_stages > 1:
         return search_cut(setting, [_even(setting) if fitting is None else fitting])
     starts, slowest_s = _starts(setting, fitting)
     if (step_s := step_of(setting, starts[0])) <= slowest_s * (1.0 + SAME):
@@ -89,7 +94,7 @@ def _starts(setting: StepSetting, fitting: Cut | None) -> tuple[list[Cut], float
         fitting: a cut within the memory limits; None: there are no limits.
     """
     size, stages = len(setting.costs.components), setting.stages
-    run_seconds, shares = RunSeconds(setting), _run_shares(setting)
+    run_seconds = RunSeconds(setting)
     seconds = run_seconds.of_stage
     known = enumerate(stage_ranges(fitting or partition_uniform(size, stages)))
     slowest_s = max(float(seconds(stage, own.start, own.stop)) for stage, own in known)
@@ -100,12 +105,11 @@ def _starts(setting: StepSetting, fitting: Cut | None) -> tuple[list[Cut], float
         least = partial(seconds, stage, sends=False)
         return runs_within(partial(seconds, stage), least, slowest_s, size, size + 1 - stages)
 
-    def is_full(stage: int) -> NDArray[np.bool_]:
-        most = seconds_of(run_seconds.alike[stage]).shape[1]
-        least = partial(shares, stage, sends=False)
-        return runs_within(partial(shares, stage), least, 1.0 + SAME, size, most) > 1.0  # sums are rounded
-
-    full = [is_full(stage) for stage in range(stages)] if setting.memory_limits else None
+    full = None
+    if setting.memory_limits:
+        longest = [seconds_of(first).shape[1] for first in run_seconds.alike]
+        shares = (_shares_within(setting, stage, 1.0 + SAME, most) for stage, most in enumerate(longest))
+        full = [each > 1.0 for each in shares]  # sums are rounded
 
     def of_stage(stage: int) -> Matrix:
         own = seconds_of(run_seconds.alike[stage])
@@ -124,14 +128,21 @@ def _starts(setting: StepSetting, fitting: Cut | None) -> tuple[list[Cut], float
     return list(dict.fromkeys(starts)), slowest_s
 
 
-def _run_shares(setting: StepSetting) -> StageCost:
-    """The memory of runs of components as a stage, as a share of its limit."""
-    nbytes = run_bytes(setting)
+def _shares_within(setting: StepSetting, stage: int, most: float, longest: int) -> Matrix:
+    """The memory of runs of components as a stage, as a share of its limit (`runs_within`)."""
 
-    def of(stage: int, first: Places, ends: Places, *, sends: bool = True) -> Matrix:
-        return nbytes(stage, first, ends, sends=sends) / setting.memory_limits[stage]
+    def share(own: StepSetting, first: Places, ends: Places) -> Matrix:
+        return run_bytes(own, stage, first, ends) / setting.memory_limits[stage]
 
-    return of
+    size = len(setting.costs.components)
+    return runs_within(partial(share, setting), partial(share, _silent(setting)), most, size, longest)
+
+
+@lru_cache(maxsize=2)
+def _silent(setting: StepSetting) -> StepSetting:
+    """The same where components pass on nothing: then the memory of a run does not fall where it gets longer."""
+    components = tuple(replace(each, output_bytes=0) for each in setting.costs.components)
+    return replace(setting, costs=replace(setting.costs, components=components))
 
 
 @lru_cache(maxsize=8)
@@ -143,7 +154,10 @@ def nearest_to_fitting(setting: StepSetting) -> Cut:
     """
     size, parts = len(setting.costs.components), setting.num_parts
     if setting.virtual_stages == 1:
-        return _least_full(setting)
+        most = fullest_stage(setting, partition_uniform(size, parts)).share * (1.0 + SAME)  # sums are rounded
+        return with_cheapest_largest(lambda stage: _shares_within(setting, stage, most, size + 1 - parts), size, parts)[
+            0
+        ]
     if comb(size - 1, parts - 1) <= _MOST_WEIGHED:
         return min(every_cut(size, parts), key=lambda each: fullest_stage(setting, each)[:2])
     return partition_auto(
@@ -153,36 +167,6 @@ def nearest_to_fitting(setting: StepSetting) -> Cut:
         ],
         parts,
     )
-
-
-def _least_full(setting: StepSetting) -> Cut:
-    """The cut whose fullest stage is least full, without virtual stages."""
-    size, parts = len(setting.costs.components), setting.num_parts
-    most = fullest_stage(setting, partition_uniform(size, parts)).share * (1.0 + SAME)  # sums are rounded
-    shares = _run_shares(setting)
-
-    def of_stage(stage: int) -> Matrix:
-        least = partial(shares, stage, sends=False)
-        return runs_within(partial(shares, stage), least, most, size, size + 1 - parts)
-
-    return with_cheapest_largest(of_stage, size, parts)[0]
-
-
-def _fitting(setting: StepSetting) -> Cut:
-    """A cut within the memory limits; raises PlanError where there is none."""
-    size, parts = len(setting.costs.components), setting.num_parts
-    cut = nearest_to_fitting(setting)
-    fullest = fullest_stage(setting, cut)
-    if not fullest.fits:
-        raise PlanError(
-            f"no cut of {size} components into {parts} {'virtual ' if setting.virtual_stages > 1 else ''}stages fits "
-            f"the memory of the devices: with {list(cut)}, which comes nearest, stage {fullest.stage} needs "
-            f"{fullest.need:,} bytes and has {fullest.limit:,}",
-            hint="use more stages, a smaller mini-batch or larger devices, or set resources.memory_bytes where there "
-            "is more memory than it seems",
-            key="pipeline.partition",
-        )
-    return cut
 
 
 class Fullest(NamedTuple):

@@ -72,6 +72,11 @@ class ComponentCosts:
     uncompressed_bytes: Size | None = None  # what output_bytes would be without compression; None: there is none
 
     @property
+    def whole_bytes(self) -> int:
+        """What `output_bytes` would be without compression."""
+        return self.output_bytes if self.uncompressed_bytes is None else self.uncompressed_bytes
+
+    @property
     def gradient_message_bytes(self) -> int:
         """What a message of gradients holds that comes down to this component, of a mini-batch."""
         if self.compressed_gradient_bytes is not None:
@@ -81,8 +86,7 @@ class ComponentCosts:
     @property
     def uncompressed_gradient_bytes(self) -> int:
         """The same without compression: as many bytes as the output, without its mask."""
-        whole = self.output_bytes if self.uncompressed_bytes is None else self.uncompressed_bytes
-        return whole - self.label_bytes - self.mask_bytes
+        return self.whole_bytes - self.label_bytes - self.mask_bytes
 
     @property
     def train_s(self) -> float:

@@ -6,7 +6,7 @@ The stages take the devices in order, replica by replica.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -67,6 +67,14 @@ class Device:
     link_bytes_per_s: float = 0.0
     source: str = ""
     accelerator: bool = True
+
+    @property
+    def link(self) -> Link | None:
+        """Between two of them on one node, as published."""
+        if not self.link_bytes_per_s:
+            return None
+        s_per_byte = 1 / self.link_bytes_per_s
+        return Link(_NODE_LATENCY_S, s_per_byte, s_per_byte, NO_LIMIT_BYTES)
 
 
 def _published(name: str, memory_gb: float, bandwidth_gb: float, link_gb: float, source: str, **tera: float) -> Device:
@@ -138,9 +146,10 @@ class Machines:
     line: Link | None = None
 
     def __post_init__(self) -> None:
-        if sum(group.count for group in self.groups) > 1 and not all(group.card for group in self.groups):
+        nodes = sum(group.count for group in self.groups)
+        if nodes > 1 and not all(group.card for group in self.groups):
             raise PlanError(
-                f"{counted(sum(group.count for group in self.groups), 'node')} are connected, and no link is given",
+                f"{counted(nodes, 'node')} are connected, and no link is given",
                 hint="say how fast the network card of a node is, such as 25 GB/s or 100 Mbit/s, 20 ms",
                 key="machines.link",
             )
@@ -188,11 +197,6 @@ class Machines:
             )
         return self.devices[:wanted]
 
-    def nodes_of(self, stages: int, replicas: int) -> tuple[str, ...]:
-        """The node of each stage, replica by replica; () if all are on one. Raises PlanError as `taken`."""
-        nodes = tuple(node for node, _ in self.taken(stages, replicas))
-        return nodes if len(set(nodes)) > 1 else ()
-
     def memory_limits(self, stages: int, replicas: int) -> tuple[int, ...]:
         """Bytes of each stage's device, of the smallest among its replicas; () if they are not known of all."""
         taken = [group.device.memory_bytes for _, group in self.taken(stages, replicas)]
@@ -203,8 +207,8 @@ class Machines:
         self,
         stages: int,
         replicas: int = 1,
-        speeds: Mapping[str, float] | None = None,
         *,
+        train_s: Callable[[Device], float] = lambda device: 1.0,
         shares: Sequence[int] = (),
         ring: bool = False,
         down: bool = True,
@@ -214,8 +218,7 @@ class Machines:
         Raises PlanError where there are too few devices.
 
         Args:
-            speeds: of each kind of device that the stages take, relative to the one that the costs are of; None: all
-                alike.
+            train_s: seconds of all components on a kind of device; asked where the stages take several kinds.
             shares: as for `slowest_of`.
             ring: whether the last stage also sends to the first one.
             down: whether gradients go down.
@@ -226,18 +229,17 @@ class Machines:
         groups = dict(taken)
         known = {ends: parts for ends in ways.ends if (parts := self._way(groups, *ends))}
         links, replica_link = ways.links(known)
-        each = [1.0 if speeds is None else speeds[group.device.name] for _, group in taken]
+        first = taken[0][1].device
+        each = [1.0 if group.device == first else train_s(first) / train_s(group.device) for _, group in taken]
         slowest = tuple(slowest_of(each, stages, shares))
-        processors = None
-        if not taken[0][1].device.accelerator and len(set(nodes)) == 1:
-            processors = taken[0][1].devices
+        alone = len(set(nodes)) == 1
         return StageDevices(
             stage_speed=() if set(slowest) == {1.0} else slowest,
             evaluation_speed=tuple(each[:stages]),
-            cores=processors,
-            nodes=self.nodes_of(stages, replicas),
-            links=links if stages > 1 else (),
-            replica_link=replica_link if replicas > 1 else None,
+            cores=taken[0][1].devices if alone and not first.accelerator else None,
+            nodes=() if alone else nodes,
+            links=links,
+            replica_link=replica_link,
         )
 
     def _way(self, groups: Mapping[str, Nodes], low: str, high: str) -> WayParts:
@@ -331,19 +333,11 @@ def machines_of(
     for device, count, devices, own_link, own_within in nodes:
         card = own_link or link
         told = own_within or within or (card if alone else None)
-        between = None if devices == 1 else told or _published_link(device)
-        group = Nodes(device, count, devices, between, None if alone else card, published=told is None)
-        if devices > 1 and device.accelerator and group.within is None:
+        between = None if devices == 1 else told or device.link
+        if devices > 1 and device.accelerator and between is None:
             raise PlanError(
                 f"how fast the link between two {device.name} of a node is was not said, and is not published",
                 hint="say it, such as `within: 16 GB/s`, or with one node `link`",
             )
-        groups.append(group)
+        groups.append(Nodes(device, count, devices, between, None if alone else card, published=told is None))
     return Machines(tuple(groups), line)
-
-
-def _published_link(device: Device) -> Link | None:
-    if not device.link_bytes_per_s:
-        return None
-    s_per_byte = 1 / device.link_bytes_per_s
-    return Link(_NODE_LATENCY_S, s_per_byte, s_per_byte, NO_LIMIT_BYTES)

@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from itertools import pairwise
+from typing import Any
 
-from alray.planning.prediction.best import best_cut, fullest_stage
-from alray.planning.prediction.limits import limited_by
+import numpy as np
+
+from alray.core.counting import counted
+from alray.planning.prediction.best import best_cut, fullest_stage, nearest_to_fitting
 from alray.planning.prediction.memory import memory_of, stage_ranges
 from alray.planning.prediction.partition import requested_partition
 from alray.planning.prediction.plan import EdgePlan, Plan, StagePlan
 from alray.planning.prediction.predict import StepPrediction, bound_of, predict_evaluation, predict_step
-from alray.planning.prediction.seconds import RunSeconds
+from alray.planning.prediction.seconds import RunSeconds, computing_s, copies_links
 from alray.planning.prediction.setting import StepLayout, StepSetting
 from alray.planning.schedules.actions import ActionKind
 from alray.planning.schedules.durations import Durations
 
 LEAST_DEADLINE_S = 15.0  # threads start, libraries load, and the machine may be busy
 DEADLINE_FACTOR = 20.0  # costs may be estimates
+_WORTH_TELLING = 1.01  # a measurement cannot show a gain of less than 1 %
+_EQUAL = 1e-6  # sums are rounded
 
 
 def make_plan(
     setting: StepSetting,
     partition: str | Sequence[int],
     *,
-    method: str,
-    steps_per_epoch: int,
-    total_steps: int | None,
     evaluation_batches: int,
-    shares: Sequence[int] = (),
-    nodes: Sequence[str] = (),
+    shares: tuple[int, ...] = (),
+    **known: Any,
 ) -> Plan:
     """The plan of a run.
 
@@ -42,7 +44,7 @@ def make_plan(
             components of each (virtual) stage.
         evaluation_batches: mini-batches of one evaluation, over all splits it covers.
         shares: samples of a mini-batch for each replica; the costs are those of the largest share.
-        nodes: as in `Plan`.
+        known: other fields of the plan.
 
     Raises:
         PlanError: where the components cannot be divided in this way.
@@ -52,12 +54,16 @@ def make_plan(
     prediction = predict_step(setting, counts)
     durations = RunSeconds(setting).of_cuts(counts)
     evaluating = _of_evaluations(setting, shares)
+    too_large = None
+    if setting.memory_limits and not (fullest := fullest_stage(setting, counts)).fits:
+        too_large = (
+            f"stage {fullest.stage} needs {fullest.need:,} bytes and its device has {fullest.limit:,}, so this plan is "
+            "not likely to run"
+        )
     return Plan(
         **{each.name: getattr(setting, each.name) for each in fields(StepLayout)},
-        method=method,
+        **known,
         partition=counts,
-        steps_per_epoch=steps_per_epoch,
-        total_steps=total_steps,
         stage_plans=tuple(_stage_plan(setting, counts, durations, stage) for stage in range(setting.stages)),
         edges=edge_plans(setting, counts),
         predicted_step_time_s=prediction.step_time_s,
@@ -66,10 +72,9 @@ def make_plan(
         limited_by=limited_by(setting, counts, prediction),
         evaluation_s=predict_evaluation(evaluating, counts, evaluation_batches),
         deadline_s=_deadline_s(evaluating, counts, prediction),
-        shares=tuple(shares),
-        nodes=tuple(nodes),
+        shares=shares,
         predicted_step_range_s=step_range(setting, counts),
-        too_large=_too_large(setting, counts),
+        too_large=too_large,
     )
 
 
@@ -83,16 +88,6 @@ def step_range(setting: StepSetting, counts: Sequence[int]) -> tuple[float, floa
         predict_step(replace(setting, costs=setting.costs.times(factor)), counts).step_time_s for factor in (low, high)
     )
     return least, most
-
-
-def _too_large(setting: StepSetting, counts: tuple[int, ...]) -> str | None:
-    fullest = fullest_stage(setting, counts) if setting.memory_limits else None
-    if fullest is None or fullest.fits:
-        return None
-    return (
-        f"stage {fullest.stage} needs {fullest.need:,} bytes and its device has {fullest.limit:,}, so this plan is not "
-        "likely to run"
-    )
 
 
 def _of_evaluations(setting: StepSetting, shares: Sequence[int]) -> StepSetting:
@@ -120,9 +115,8 @@ def _deadline_s(evaluating: StepSetting, counts: tuple[int, ...], prediction: St
     """A stage may have to wait while a mini-batch goes through all other stages, in training or in evaluation."""
     inference = RunSeconds(evaluating).of_evaluation(counts)
     messages_s = sum(inference.up_link_s) + sum(inference.down_link_s)
-    longest_wait_s = max(
-        prediction.step_time_s, prediction.first_step_s, sum(inference.infer_s) + sum(inference.route_s) + messages_s
-    )
+    evaluation_s = sum(map(sum, inference.computing.values())) + messages_s
+    longest_wait_s = max(prediction.step_time_s, prediction.first_step_s, evaluation_s)
     return max(LEAST_DEADLINE_S, DEADLINE_FACTOR * longest_wait_s)
 
 
@@ -134,10 +128,10 @@ def _stage_plan(setting: StepSetting, counts: tuple[int, ...], durations: Durati
     held = setting.held(stage)
     ranges = stage_ranges(counts)
     runs = [ranges[virtual] for virtual in held]
-    seconds = durations.computations
+    seconds = durations.computing
 
     def total(*kinds: ActionKind) -> float:
-        of_kinds = ((kind, virtual) for kind in kinds if len(seconds[kind]) for virtual in held)
+        of_kinds = ((kind, virtual) for kind in kinds if kind in seconds for virtual in held)
         return sum(setting.counts.get((kind, virtual), 0) * seconds[kind][virtual] for kind, virtual in of_kinds)
 
     data_s = setting.costs.data_s if stage == 0 else 0.0
@@ -163,9 +157,8 @@ def edge_plans(setting: StepSetting, counts: Sequence[int]) -> tuple[EdgePlan, .
         if lower == upper:  # handed over within the stage
             continue
         end = setting.costs.components[own.stop - 1]
-        uncompressed = end.output_bytes if end.uncompressed_bytes is None else end.uncompressed_bytes
         moved[lower, upper] += end.output_bytes
-        whole[lower, upper] += uncompressed
+        whole[lower, upper] += end.whole_bytes
         if setting.scheduled.is_pipeline:
             moved[upper, lower] += end.gradient_message_bytes
             whole[upper, lower] += end.uncompressed_gradient_bytes
@@ -174,3 +167,97 @@ def edge_plans(setting: StepSetting, counts: Sequence[int]) -> tuple[EdgePlan, .
         EdgePlan(f"{source}->{goal}", total, whole[source, goal] if compressed else None)
         for (source, goal), total in moved.items()
     )
+
+
+def limited_by(setting: StepSetting, partition: Sequence[int], prediction: StepPrediction) -> str:
+    """One sentence: what the step time depends on, and a better cut where there is one."""
+    stages = setting.stages
+    cores = setting.cores
+    if prediction.shared and cores is not None:
+        threads = stages * setting.replicas * setting.costs.threads
+        return (
+            f"processors are shared: {counted(threads, 'thread')} of {counted(stages * setting.replicas, 'stage')} "
+            f"on {counted(cores, 'processor')}"
+        )
+    if setting.in_turns:
+        return "the stages take turns in one process: a step takes as long as the work of all of them"
+    step_s, even_s = prediction.step_time_s, prediction.even_step_s
+    durations = RunSeconds(setting).of_cuts(partition)
+    more = _averages(setting, durations, step_s)
+    if stages == 1:
+        return f"one stage does all the work{more}"
+    if step_s > _WORTH_TELLING * even_s:
+        more += f"; waiting for uneven computations adds {_percent(step_s / even_s - 1.0)}"
+    other_cuts = _other_cuts(setting, partition, prediction.even_step_s)
+    return f"{_reason(setting, durations, prediction)}{more}; {other_cuts}"
+
+
+def _averages(setting: StepSetting, durations: Durations, step_s: float) -> str:
+    """The share of the step in which a stage averages over the replicas; nothing where it is less than 1 %."""
+    longest_s = max(setting.by_stage(durations.averages_s))
+    if longest_s <= (_WORTH_TELLING - 1.0) * step_s:
+        return ""
+    return f"; averages over the replicas take {_percent(longest_s / step_s)} of a step"
+
+
+def _other_cuts(setting: StepSetting, partition: Sequence[int], step_time_s: float) -> str:
+    """How much faster another cut is.
+
+    Stages that share processors slow each other down, and only the chosen cut is predicted with that.
+    """
+    if setting.memory_limits and not fullest_stage(setting, nearest_to_fitting(setting)).fits:
+        return "no cut fits the memory of the devices"
+    best = best_cut(setting)
+    if best.cut != tuple(partition):
+        better_s = predict_step(setting, best.cut).even_step_s
+        if better_s > 0 and step_time_s / better_s >= _WORTH_TELLING:
+            known = "best" if best.is_best else "a better"
+            return f"{known} cut {list(best.cut)} gives {step_time_s / better_s:.2f}x"
+    proven = best.is_best and step_time_s <= best.step_s * (1.0 + _EQUAL)
+    return "no other cut is better" if proven else "no better cut was found"
+
+
+def _reason(setting: StepSetting, durations: Durations, prediction: StepPrediction) -> str:
+    """The slowest stage and how long stages idle, or the link that takes longer than any stage."""
+    computing = computing_s(setting, durations)
+    if (busy := _busiest_link(setting, durations)) is not None and busy[0] > max(computing):
+        return f"the link between stages {busy[1]} and {busy[2]} takes {_milliseconds(busy[0])} for a mini-batch"
+    parts = f" with {counted(setting.micro_batches, 'micro-batch')}" if setting.micro_batches > 1 else ""
+    idle = f"the stages idle for {_percent(prediction.bubble or 0.0)} of the step{parts}"
+    return f"{_slowest(computing)}, and {idle}"
+
+
+def _busiest_link(setting: StepSetting, durations: Durations) -> tuple[float, int, int] | None:
+    """Seconds for which the busiest link between nodes is busy with one mini-batch, in one direction, and the stages at
+    its ends."""
+    up_s = setting.micro_batches * np.asarray(durations.up_link_s)
+    if len(durations.labels_link_s):
+        up_s = up_s + np.asarray(durations.labels_link_s)
+    down_s = setting.micro_batches * np.asarray(durations.down_link_s)
+    busy = defaultdict[tuple[int, int], float](float)
+    for (lower, upper), up, down in zip(pairwise(setting.holders), up_s, down_s, strict=False):
+        busy[lower, upper] += up
+        busy[upper, lower] += down
+    for stage, copied_s in copies_links(setting).items():
+        busy[setting.stages - 1, stage] += copied_s
+    return max(((seconds, min(way), max(way)) for way, seconds in busy.items()), default=None)
+
+
+def _percent(share: float) -> str:
+    """To two digits, in whole ones from 100 on."""
+    percent = 100 * share
+    return f"{percent:,.0f} %" if percent >= 99.5 else f"{percent:.2g} %"
+
+
+def _milliseconds(seconds: float) -> str:
+    milliseconds = 1e3 * seconds
+    return f"{milliseconds:,.0f} ms" if milliseconds >= 1000 else f"{milliseconds:.3g} ms"
+
+
+def _slowest(seconds: Sequence[float]) -> str:
+    mean = sum(seconds) / len(seconds)
+    slowest = max(range(len(seconds)), key=lambda stage: seconds[stage])
+    over = round(100 * (seconds[slowest] / mean - 1.0)) if mean > 0 else 0
+    if over == 0:
+        return "all stages take the same"
+    return f"stage {slowest} is {over} % slower than the mean"

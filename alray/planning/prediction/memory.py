@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache, reduce
 from math import ceil
 
 import numpy as np
 
-from alray.planning.prediction.partition import Matrix, Places, RunCost, StageCost, run_sums, values_of
+from alray.planning.prediction.partition import Matrix, Places, RunCost, run_sums, values_of
 from alray.planning.prediction.peaks import Priced, moments_of, price, run_peaks
 from alray.planning.prediction.plan import Memory
 from alray.planning.prediction.setting import StepSetting
@@ -37,18 +36,14 @@ def memory_of(setting: StepSetting, partition: Sequence[int], stage: int) -> Mem
     )
 
 
-def run_bytes(setting: StepSetting) -> StageCost:
+def run_bytes(setting: StepSetting, stage: int, first: Places, ends: Places) -> Matrix:
     """The totals of `memory_of` in settings without virtual stages, for many runs of components at once."""
-
-    def of(stage: int, first: Places, ends: Places, *, sends: bool = True) -> Matrix:
-        runs = [(first, ends)]
-        peak: Matrix = np.ceil(reduce(np.maximum, (each.total for each in _priced(setting, stage, runs, sends=sends))))
-        return sum(_lasting(setting, stage, runs, sends=sends).values(), start=peak)
-
-    return of
+    runs = [(first, ends)]
+    peak: Matrix = np.ceil(reduce(np.maximum, (each.total for each in _priced(setting, stage, runs))))
+    return sum(_lasting(setting, stage, runs).values(), start=peak)
 
 
-def _lasting(setting: StepSetting, stage: int, runs: Sequence[Run], *, sends: bool = True) -> dict[str, Matrix]:
+def _lasting(setting: StepSetting, stage: int, runs: Sequence[Run]) -> dict[str, Matrix]:
     """The bytes that a stage holds in each moment, by the fields of `Memory`."""
     parameters, optimizer, averages = (sum((each(*run) for run in runs), start=np.zeros(())) for each in _sums(setting))
     memory = setting.memory(stage)
@@ -56,18 +51,16 @@ def _lasting(setting: StepSetting, stage: int, runs: Sequence[Run], *, sends: bo
         "parameters_bytes": parameters,
         "gradients_bytes": averages,
         "optimizer_bytes": optimizer,
-        "channel_bytes": np.ceil(_messages(setting, stage, runs, sends=sends)) + _copy_bytes(setting, stage),
+        "channel_bytes": np.ceil(_messages(setting, stage, runs)) + _copy_bytes(setting, stage),
         "snapshot_bytes": memory.snapshot * (parameters + optimizer),
         "batch_bytes": np.array(memory.batches * setting.costs.batch_bytes if stage == 0 else 0),
     }
 
 
-def _priced(setting: StepSetting, stage: int, runs: Sequence[Run], *, sends: bool = True) -> list[Priced]:
+def _priced(setting: StepSetting, stage: int, runs: Sequence[Run]) -> list[Priced]:
     """What the stage holds in each moment at which it may hold most."""
     peaks_of = run_peaks(setting.costs, setting.micro_batches)
     peaks = [peaks_of(first, ends) for first, ends in runs]
-    if not sends:
-        peaks = [replace(each, output=np.zeros(())) for each in peaks]
     moments = moments_of(setting.scheduled, stage, setting.stages, setting.micro_batches, len(peaks))
     return [price(moment, peaks) for moment in moments]
 
@@ -86,7 +79,7 @@ def _sums(setting: StepSetting) -> tuple[RunCost, ...]:
     return tuple(map(run_sums, every))
 
 
-def _messages(setting: StepSetting, stage: int, runs: Sequence[Run], *, sends: bool = True) -> Matrix:
+def _messages(setting: StepSetting, stage: int, runs: Sequence[Run]) -> Matrix:
     """The buffers of the edges of a stage.
 
     Local losses: a buffer is as large as the largest message of its edge, and holds the messages of `in_flight`
@@ -110,7 +103,7 @@ def _messages(setting: StepSetting, stage: int, runs: Sequence[Run], *, sends: b
             total = total + (slots / sources.count(below) + 1) / parts * nbytes
         return total
     edges = [(received, memory.waiting and setting.stages > 1)]  # what a stage hands over to itself does not wait
-    if memory.sent and sends and setting.stages > 1:
+    if memory.sent and setting.stages > 1:
         edges.append((sent, True))
     for edge, waiting in edges:
         slots = setting.in_flight * len(edge) * waiting + 1

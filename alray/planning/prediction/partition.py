@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,13 +24,6 @@ RunCost = Callable[[Places, Places], Matrix]
 that broadcast, or two numbers."""
 
 Cut = tuple[int, ...]
-
-
-class StageCost(Protocol):
-    """Gives the cost of runs of components as a stage, as a `RunCost` does. With `sends=False` it leaves out what the
-    stage above gets, and a longer run costs no less."""
-
-    def __call__(self, stage: int, first: Places, ends: Places, *, sends: bool = True) -> Matrix: ...
 
 
 _BITS = 40  # costs are rounded to 2^-40 of the largest, so that sums are exact and equal costs are equal
@@ -127,10 +119,11 @@ def with_cheapest_largest(
 
 
 def short_runs(cost: RunCost, size: int, longest: int) -> Matrix:
-    """The costs of all runs of up to `longest` of `size` components, in the order of `run_ends`; inf where a run would
-    end behind the last component."""
-    ends = run_ends(size, longest)
-    return np.where(ends > size, np.inf, cost(np.arange(size)[:, None], np.minimum(ends, size)))
+    """[size, longest]: the costs of all runs of up to `longest` of `size` components. Row i has the runs from component
+    i on, the shortest first; inf where a run would end behind the last component."""
+    first = np.arange(size)[:, None]
+    ends = first + np.arange(1, longest + 1)
+    return np.where(ends > size, np.inf, cost(first, np.minimum(ends, size)))
 
 
 def runs_within(cost: RunCost, least: RunCost, most: float, size: int, longest: int) -> Matrix:
@@ -147,17 +140,11 @@ def runs_within(cost: RunCost, least: RunCost, most: float, size: int, longest: 
     return short_runs(cost, size, 1 + bisect_left(range(2, longest + 1), True, key=all_cost_more))
 
 
-def run_ends(size: int, longest: int) -> NDArray[np.int64]:
-    """[size, longest]: the component behind each run. Row i has the runs from component i on, the shortest first."""
-    ends: NDArray[np.int64] = np.arange(size)[:, None] + np.arange(1, longest + 1)
-    return ends
-
-
 def _cheapest(of_stage: Callable[[int], Matrix], size: int, stages: int, together: np.ufunc) -> tuple[Cut, float]:
     """The partition with the lowest cost, the earliest of several, and this cost; inf where there is none.
 
     Args:
-        of_stage: gives the cost of each run as a stage, in the order of `run_ends`; inf where it cannot be one.
+        of_stage: gives the cost of each run as a stage, in the order of `short_runs`; inf where it cannot be one.
         together: the cost of all stages from those of two groups of them.
     """
     after = np.full(size + 1, np.inf)  # the lowest cost of the stages behind, where these begin with each component

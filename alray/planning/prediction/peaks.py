@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from alray.planning.prediction.costs import Costs
 from alray.planning.prediction.partition import Places, before, values_of
 from alray.planning.schedules.actions import Action
-from alray.planning.schedules.schedule import Schedule
+from alray.planning.schedules.schedule import Schedule, run_of
 
 Values = NDArray[np.float64]
 _MINI_BATCHES = 2  # each later one overlaps with the one before as the second does with the first
@@ -80,8 +80,9 @@ def price(moment: MemoryMoment, runs: Sequence[RunPeaks]) -> Priced:
     own = runs[moment.own]
     gradients = sum((run.gradients for run, has in zip(runs, moment.gradients, strict=True) if has), start=_NONE)
     activations = sum((count * run.activations for run, count in zip(runs, moment.held, strict=True)), start=_NONE)
+    if moment.doing == "local_update":
+        activations = activations + own.output
     if moment.doing in ("update", "local_update"):
-        activations = activations + (own.output if moment.doing == "local_update" else _NONE)
         return Priced(gradients + own.update + activations, gradients, activations)
     if moment.doing == "forward":
         return Priced(gradients + activations + own.forward, gradients, activations + own.activations)
@@ -100,7 +101,7 @@ def moments_of(
     that is computed again leaves nothing the first time.
     """
     local = schedule.local_losses
-    run = schedule.run_of(stage, stages, 1 if local else _MINI_BATCHES, micro_batches, virtual_stages)
+    run = run_of(schedule, stage, stages, 1 if local else _MINI_BATCHES, micro_batches, virtual_stages)
     again = {_micro_batch(action) for action in run if action.kind == "C"}
     held = [0] * virtual_stages
     has = [local] * virtual_stages

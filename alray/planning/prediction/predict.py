@@ -14,6 +14,7 @@ from alray.planning.prediction.seconds import RunSeconds, computing_s, copies_s
 from alray.planning.prediction.setting import StepLayout, StepSetting
 from alray.planning.prediction.simulate import simulate, simulation_of, unhindered_steps
 from alray.planning.prediction.timeline import Timeline
+from alray.planning.schedules.evaluation import evaluation_actions
 
 NUM_BATCHES = 64  # simulated mini-batches: enough to reach the steady state
 NUM_DRAINED_BATCHES = 8  # pipelines and barriers drain the stages, if not after each mini-batch, then soon
@@ -144,15 +145,15 @@ def predict_evaluation(setting: StepSetting, partition: Sequence[int], num_batch
     if num_batches == 0:
         return 0.0
     durations = RunSeconds(setting).of_evaluation(partition)
-    work = sum(durations.infer_s) + sum(durations.route_s) + sum(durations.up_s) + sum(durations.down_s)
+    work = sum(map(sum, durations.computing.values())) + sum(durations.up_s) + sum(durations.down_s)
     if setting.virtual_stages > 1:
         between = sum(lower != upper for lower, upper in pairwise(setting.holders))
         messages = 2 * between * durations.latency_s + 2 * sum(durations.link_latency_s)
         messages += sum(durations.up_link_s) + sum(durations.down_link_s)
         seconds = num_batches * (work + messages)
     else:
-        program = Program.of_evaluation(setting.stages, num_batches)
-        seconds = simulate(program, durations, in_flight=setting.in_flight).duration_s
+        lists = (evaluation_actions(stage, setting.stages, num_batches) for stage in range(setting.stages))
+        seconds = simulate(Program.of(lists), durations, in_flight=setting.in_flight).duration_s
     if setting.cores is None:
         return seconds
     threads = setting.costs.threads * setting.costs.processor_share

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alray.planning.schedules.actions import KINDS, Action, ActionKind
-from alray.planning.schedules.evaluation import evaluation_actions
 from alray.planning.schedules.schedule import Schedule
 
 _KINDS = tuple(KINDS)
@@ -56,11 +55,6 @@ class Program:
             rows["batch"] += np.repeat(np.arange(num_batches + schedule.gradient_delay, dtype=np.int32), len(once))
             lists.append(rows[(rows["batch"] >= 0) & (rows["batch"] < num_batches)])
         return cls(tuple(lists))
-
-    @classmethod
-    def of_evaluation(cls, stages: int, num_batches: int) -> Program:
-        """The actions of one evaluation over `num_batches` batches."""
-        return cls.of(evaluation_actions(stage, stages, num_batches) for stage in range(stages))
 
     @property
     def stages(self) -> int:

@@ -48,21 +48,18 @@ class BestCut:
     is_best: bool
 
 
-def search_cut(setting: StepSetting, starts: Sequence[Cut], *, complete: bool = True) -> BestCut:
+def search_cut(setting: StepSetting, starts: Sequence[Cut]) -> BestCut:
     """The cut with the shortest simulated step among those within the memory limits.
 
     Ties go to the smallest sum of squared stage times, then to the earliest cut. With more than `MOST_CUTS` cuts, the
     search begins with the best of `starts`. A boundary is moved to wherever this makes the step shortest, again and
     again; where no boundary is left to move, two neighbours together, then three, until `MOST_MOVED_ACTIONS` were
     simulated. `starts` must keep within the memory limits.
-
-    Args:
-        complete: whether all cuts are simulated where they are few enough.
     """
     steps = _SimulatedSteps(setting)
     size, parts = len(setting.costs.components), setting.num_parts
     number = comb(size - 1, parts - 1)
-    if complete and number <= steps.affordable:
+    if number <= steps.affordable:
         return BestCut(*steps.shortest(list(every_cut(size, parts))), is_best=True)
     steps.affordable = steps.most(MOST_MOVED_ACTIONS)
     best, together = steps.shortest(starts), 1
@@ -161,9 +158,5 @@ class _SimulatedSteps:
 
     def _rank(self, cut: Cut) -> tuple[float, Cut]:
         squares = sum(seconds**2 for seconds in computing_s(self._setting, self._seconds.of_cuts(cut)))
-        return _rounded(squares), cut
-
-
-def _rounded(value: float) -> float:
-    """The value to ten digits. Later digits depend on the order of summation, and equal cuts must compare equal."""
-    return float(f"{value:.10g}")
+        # Later digits depend on the order of summation, and equal cuts must compare equal.
+        return float(f"{squares:.10g}"), cut

@@ -19,6 +19,7 @@ from alray.planning.prediction.costs import Link
 from alray.planning.prediction.partition import Places, before, values_of
 from alray.planning.prediction.program import Floats
 from alray.planning.prediction.setting import StepLayout
+from alray.planning.schedules.actions import ActionKind
 from alray.planning.schedules.durations import Durations, Through
 
 LEAST_SHARE = 0.5  # of the time of a sample in a mini-batch, the least that it takes in a micro-batch
@@ -46,17 +47,18 @@ class RunSeconds:
         """
         setting, costs = self.setting, self.setting.costs
         speed = self._speeds[virtual]
-        data_s = np.where(np.asarray(virtual) == 0, costs.data_s, 0.0)
+        is_first = np.asarray(virtual) == 0
+        data_s = np.where(is_first, costs.data_s, 0.0)
 
         def whole(name: str) -> Floats:
             return self._added(name, first, ends) / speed
 
-        forward, backward, label = whole("forward_s"), whole("backward_s"), whole("label_s")
+        forward = whole("forward_s")
+        backward = whole("backward_s")
+        label = whole("label_s")
+        update = whole("update_s")
         found = Durations(
-            forward_s=forward + data_s,
-            backward_s=backward - label,
-            update_s=whole("update_s"),
-            label_s=label,
+            {"F": forward + data_s, "L": label, "B": backward - label, "U": update},
             averages_s=self._added("reduce_s", first, ends) if setting.replicas > 1 else (),
         )
         if not setting.scheduled.is_pipeline:
@@ -66,17 +68,17 @@ class RunSeconds:
         forward_fixed, backward_fixed = whole("forward_fixed_s"), whole("backward_fixed_s")
         backward = share_s(backward, backward_fixed, share)
         split = backward * costs.split_backward
-        of_input = np.where(np.asarray(virtual) == 0, 0.0, costs.input_gradient_share * split)
-        again = share_s(forward, forward_fixed, share) + overhead
-        return replace(
-            found,
-            label_s=(),
-            forward_s=share_s(forward + data_s, forward_fixed, share) + overhead,
-            backward_s=backward + overhead,
-            input_gradient_s=of_input + overhead,
-            weight_gradient_s=np.where(np.asarray(virtual) == 0, backward, split - of_input) + overhead,
-            recompute_s=again if setting.recomputes else (),
-        )
+        of_input = np.where(is_first, 0.0, costs.input_gradient_share * split)
+        computing: dict[ActionKind, Floats] = {
+            "F": share_s(forward + data_s, forward_fixed, share) + overhead,
+            "B": backward + overhead,
+            "U": update,
+            "I": of_input + overhead,
+            "G": np.where(is_first, backward, split - of_input) + overhead,
+        }
+        if setting.recomputes:
+            computing["C"] = share_s(forward, forward_fixed, share) + overhead
+        return replace(found, computing=computing)
 
     def of_cuts(self, cuts: Sequence[int] | Sequence[Sequence[int]]) -> Durations:
         """The durations of each action of a cut, or of many with an axis for them: in pipelines, of the computations
@@ -97,14 +99,11 @@ class RunSeconds:
         costs, sizes = self.setting.costs, np.array(cut, dtype=np.int64)
         ends = np.cumsum(sizes)
         virtual, after = np.arange(len(sizes)), ends[:-1] - 1
-        infer = self._added("infer_s", ends - sizes, ends) / self._speeds
         up = values_of(costs, "infer_bytes")[after] * self._leaves
         down = values_of(costs, "route_bytes")[after + 1] * np.array(costs.routes_above)[after + 1] * self._leaves
-        found = Durations(
-            infer_s=infer + np.where(virtual == 0, costs.data_s, 0.0),
-            route_s=self._added("routes_s", ends - sizes, ends) / self._speeds,
-        )
-        return self._with_messages(found, up, None, down)
+        infer = self._added("infer_s", ends - sizes, ends) / self._speeds + np.where(virtual == 0, costs.data_s, 0.0)
+        route = self._added("routes_s", ends - sizes, ends) / self._speeds
+        return self._with_messages(Durations({"E": infer, "D": route}), up, None, down)
 
     def of_stage(self, stage: int, first: Places, ends: Places, *, sends: bool = True) -> Floats:
         """Seconds for which a stage is busy with a mini-batch where it holds these components, without virtual stages:
@@ -120,9 +119,9 @@ class RunSeconds:
             done = self._added("forward_s", first, ends) + self._added("backward_s", first, ends)
             done *= least / self._speeds[stage]
             return done
-        total: Floats = np.zeros(np.broadcast_shapes(np.shape(first), np.shape(ends)))
-        for kind, seconds in own.computations.items():
-            if len(np.atleast_1d(seconds)) and (kind, stage) in setting.counts:
+        total: Floats = np.zeros(())
+        for kind, seconds in own.computing.items():
+            if (kind, stage) in setting.counts:
                 total = total + setting.counts[kind, stage] * np.asarray(seconds)
         if setting.replicas > 1:
             total = total + np.asarray(own.averages_s)
@@ -148,12 +147,11 @@ class RunSeconds:
     @cached_property
     def alike(self) -> list[int]:
         """For each stage, the first one for which `of_stage` gives the same."""
-        setting = self.setting
-        own = [
-            {kind: count for (kind, virtual), count in setting.counts.items() if virtual == stage}
-            for stage in range(setting.stages)
+        counts = self.setting.counts.items()
+        keys = [
+            (stage == 0, self._speeds[stage], sorted((kind, count) for (kind, own), count in counts if own == stage))
+            for stage in range(self.setting.stages)
         ]
-        keys = [(stage == 0, self._speeds[stage], sorted(own[stage].items())) for stage in range(setting.stages)]
         return [keys.index(key) for key in keys]
 
     @cached_property
@@ -213,8 +211,13 @@ class RunSeconds:
             latency_s=self.setting.costs.edge_latency_s,
             **links,
         )
-        one_cut = {name: each.tolist() for name, each in vars(found).items() if getattr(each, "ndim", 0) == 1}
-        return replace(found, **one_cut)
+        one_cut: dict[str, Any] = {
+            name: each.tolist() for name, each in vars(found).items() if getattr(each, "ndim", 0) == 1
+        }
+        computing = {
+            kind: np.asarray(each).tolist() if np.ndim(each) == 1 else each for kind, each in found.computing.items()
+        }
+        return replace(found, computing=computing, **one_cut)
 
     @property
     def lines(self) -> tuple[Through | None, ...]:
@@ -236,8 +239,14 @@ class RunSeconds:
 
 
 _ADDED = (
-    *("forward_s", "backward_s", "label_s", "update_s", "reduce_s", "infer_s"),
-    *("forward_fixed_s", "backward_fixed_s"),
+    "forward_s",
+    "backward_s",
+    "label_s",
+    "update_s",
+    "reduce_s",
+    "infer_s",
+    "forward_fixed_s",
+    "backward_fixed_s",
 )
 _SENT = ("output_bytes", "label_bytes", "gradient_message_bytes")
 
@@ -258,22 +267,17 @@ def computing_s(setting: StepLayout, durations: Durations, *, averages: bool = T
     Args:
         averages: whether averages over replicas count.
     """
-    seconds, total = durations.computations, [0.0] * setting.num_parts
+    seconds, total = durations.computing, [0.0] * setting.num_parts
     for (kind, virtual), count in setting.counts.items():
-        if len(seconds[kind]):
+        if kind in seconds:
             total[virtual] += count * seconds[kind][virtual]
     averaging = setting.by_stage(durations.averages_s if averages else ())
     return [own + more for own, more in zip(setting.by_stage(total), averaging, strict=True)]
 
 
-def copied_bytes(setting: StepLayout) -> float:
-    """Bytes of the copies that the last stage sends to every other one (`Costs.copy_bytes`), for one mini-batch."""
-    return setting.costs.copy_bytes * (setting.stages - 1) / setting.costs.copy_every
-
-
 def copies_s(setting: StepLayout) -> float:
-    """Seconds for which these copies take what they are sent through, which no step is shorter than; 0 where they take
-    none."""
+    """Seconds for which copies of the last stage for every other one (`Costs.copy_bytes`) take what they are sent
+    through, which no step is shorter than; 0 where they take none."""
     return max(copies_links(setting).values(), default=0.0)
 
 

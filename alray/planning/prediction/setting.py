@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from alray.core.errors import PlanError
 from alray.planning.prediction.costs import Costs, Link
 from alray.planning.schedules.actions import ActionKind
 from alray.planning.schedules.micro_batches import batch_size_fault
 from alray.planning.schedules.partition_rules import refuse, stage_faults
+from alray.planning.schedules.placement import held
 from alray.planning.schedules.recomputation import schedule_with
-from alray.planning.schedules.schedule import Schedule
+from alray.planning.schedules.schedule import Schedule, counts_of
 
 if TYPE_CHECKING:
     from alray.planning.schedules.durations import Seconds
@@ -65,7 +65,7 @@ class StepLayout:
 
     def held(self, stage: int) -> list[int]:
         """The virtual stages that a stage holds, the lowest first."""
-        return self.scheduled.held(stage, self.stages, self.virtual_stages)
+        return held(self.scheduled.place, stage, self.stages, self.virtual_stages)
 
     def edges_between(self) -> list[tuple[int, int]]:
         """The stages between which outputs go up; gradients and routes go down the other way."""
@@ -79,7 +79,7 @@ class StepLayout:
     @property
     def counts(self) -> Mapping[tuple[ActionKind, int], int]:
         """How many computations of each kind each virtual stage does for one mini-batch."""
-        return self.scheduled.counts(self.stages, self.micro_batches, self.virtual_stages)
+        return counts_of(self.scheduled, self.stages, self.micro_batches, self.virtual_stages)
 
     def by_stage(self, seconds: Seconds) -> list[float]:
         """The seconds of each stage, from those of each virtual stage; 0 where there are none."""
@@ -122,8 +122,7 @@ class StepSetting(StepLayout):
     def __post_init__(self) -> None:
         self.scheduled.check(self.stages, self.micro_batches, self.virtual_stages)
         fault = batch_size_fault(self.costs.batch_size, self.micro_batches)
-        if fault is not None:
-            raise PlanError(fault[0], hint=fault[1], key="pipeline.micro_batches")
+        refuse(() if fault is None else [("micro_batches", *fault)])
         refuse(stage_faults(len(self.costs.components), self.stages, self.virtual_stages))
 
     def memory(self, stage: int) -> StageMemory:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 
 from alray.core.errors import PlanError
+from alray.planning.prediction.partition import partition_uniform
 
 Shares = tuple[int, ...]
 """Samples of a mini-batch that each replica takes, in order of rank: each at least 1, together the mini-batch."""
@@ -19,23 +20,18 @@ Shares = tuple[int, ...]
 def first_shares(count: int, batch_size: int, given: Sequence[int] | None) -> Shares:
     """The shares with which a run of `count` replicas begins.
 
+    Equal ones differ by at most one sample; the first replicas take the larger ones.
+
     Args:
         given: `replicas.shares` of the spec, whose checks have seen them; None: equal shares.
 
     Raises:
         PlanError: where there are fewer samples than replicas.
     """
-    return even_shares(count, batch_size) if given is None else tuple(given)
-
-
-def even_shares(count: int, batch_size: int) -> Shares:
-    """Shares that differ by at most one sample; the first replicas take the larger ones.
-
-    Raises PlanError where there are fewer samples than replicas.
-    """
+    if given is not None:
+        return tuple(given)
     _require_samples(count, batch_size)
-    each, over = divmod(batch_size, count)
-    return tuple(each + (rank < over) for rank in range(count))
+    return partition_uniform(batch_size, count)
 
 
 def ideal_shares(shares: Sequence[int], compute_s: Sequence[float | None], batch_size: int) -> tuple[float, ...]:
@@ -91,17 +87,6 @@ def integer_shares(ideal: Sequence[float], batch_size: int, least: int = 1) -> S
     return tuple(shares)
 
 
-def balanced_shares(
-    shares: Sequence[int], compute_s: Sequence[float | None], batch_size: int, least: int = 1
-) -> Shares:
-    """The shares of the next epoch, from those of the last epoch and the seconds that each replica spent computing.
-
-    Args:
-        least: samples that every replica gets at least.
-    """
-    return integer_shares(ideal_shares(shares, compute_s, batch_size), batch_size, least)
-
-
 def shares_of_part(shares: Sequence[int], samples: int) -> Shares:
     """Shares in the same proportion for a smaller mini-batch, such as the last one of an epoch.
 
@@ -118,7 +103,7 @@ def rows_of(shares: Sequence[int], rank: int) -> slice:
 
 
 def _require_samples(count: int, batch_size: int, least: int = 1) -> None:
-    if batch_size < count * least or count < 1:
+    if batch_size < count * least:
         raise PlanError(
             f"{count} replicas cannot share a mini-batch of {batch_size} samples",
             hint="use fewer replicas, a larger data.batch_size, or data.last_batch=drop",

@@ -55,12 +55,6 @@ def unhindered_steps(program: Program, durations: Durations) -> Floats:
     return simulation_of(program, None).step_times(durations.unhindered)
 
 
-@lru_cache(maxsize=2)
-def simulation_of(program: Program, in_flight: int | None, lines: tuple[Through | None, ...] = ()) -> Simulation:
-    """As `Simulation`, made once for the cuts of a setting that are predicted one after another."""
-    return Simulation(program, in_flight, lines)
-
-
 class Simulation:
     """A program with what waits for what in it, which no durations change.
 
@@ -127,7 +121,10 @@ class Simulation:
         self._arrivals, self._room = np.split(place[len(place) - len(received) - len(same_way) :], [len(received)])
         if len(stuck := np.setdiff1d(actions, self._graph.order)):
             raise self._deadlock(stuck - stages)
-        self._completing, self._of_batches = self._last_computations()
+        # The last computation of each mini-batch on each stage, by mini-batch, and where each mini-batch begins.
+        own = computations(rows)[::-1]
+        places, last = np.unique(rows["batch"][own] * np.int64(stages) + stage[own], return_index=True)
+        self._completing, self._of_batches = own[last], np.unique(places // stages, return_index=True)[1]
 
     def _deadlock(self, stuck: Positions) -> PlanError:
         """The error for stages that wait for each other.
@@ -143,17 +140,10 @@ class Simulation:
         ]
         return PlanError(f"deadlock: these wait for ever: {', '.join(waits[:_MOST_TOLD])}", hint=_HINT)
 
-    def _last_computations(self) -> tuple[Positions, Positions]:
-        """The last computation of each mini-batch on each stage, by mini-batch, and where each mini-batch begins."""
-        own = computations(self._rows)[::-1]
-        place = self._rows["batch"][own] * np.int64(self._program.stages) + self._stage[own]
-        places, last = np.unique(place, return_index=True)
-        return own[last], np.unique(places // self._program.stages, return_index=True)[1]
-
     def timeline(self, durations: Durations) -> Timeline:
         """When each action starts and ends with these durations."""
         spent = self._spent(durations)
-        starts = self._graph.starts(self._zeros(1), self._lags(durations, spent))
+        starts = self._graph.starts(np.zeros((self._program.stages, 1)), self._lags(durations, spent))
         ends = starts + spent
         begins = np.searchsorted(self._stage, np.arange(1, self._program.stages))
         starts_s, ends_s = (tuple(np.split(times[self._actions, 0], begins)) for times in (starts, ends))
@@ -187,7 +177,7 @@ class Simulation:
         """[mini-batches, cuts]: when each mini-batch is completed on all stages."""
         spent = self._spent(durations, jitter_s)
         lags = self._lags(durations, spent)
-        begins, completed = self._zeros(spent.shape[1]), []
+        begins, completed = np.zeros((self._program.stages, spent.shape[1])), []
         for _ in range(repeats):
             ends = self._graph.starts(begins, lags)
             ends += spent
@@ -200,16 +190,13 @@ class Simulation:
         found: Floats = np.maximum.reduceat(ends[self._actions[self._completing]], self._of_batches, axis=0)
         return found
 
-    def _zeros(self, cuts: int) -> Floats:
-        return np.zeros((self._program.stages, cuts))
-
     def _spent(self, durations: Durations, jitter_s: float = 0.0) -> Floats:
         """[events, cuts]: the seconds that each event takes.
 
         Args:
             jitter_s: as of `uneven_steps`, for durations of one cut; 0: every action takes its duration.
         """
-        every = {NUMBERS[kind]: _by_stage(each) for kind, each in durations.computations.items() if len(each)}
+        every = {NUMBERS[kind]: _by_stage(each) for kind, each in durations.computing.items()}
         parts, cuts = next(iter(every.values())).shape
         computing = np.zeros((len(NUMBERS), parts, cuts))
         for number, own in every.items():
@@ -242,6 +229,10 @@ class Simulation:
             # It is packed meanwhile, and the system takes it when no more than the buffer is left of the one before.
             lags[self._room] -= spent[packed] + np.array(durations.link_buffer_s)[edge[self._again], None]
         return lags
+
+
+simulation_of = lru_cache(maxsize=2)(Simulation)
+"""As `Simulation`, made once for the cuts of a setting that are predicted one after another."""
 
 
 class _Graph:

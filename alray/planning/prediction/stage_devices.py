@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from alray.planning.prediction.costs import Link
@@ -50,22 +50,21 @@ class StageDevices:
     """Between the nodes of neighbouring stages, as in `alray.planning.prediction.setting.StepSetting`."""
     replica_link: Link | None = None
     """The slowest between the replicas of a stage; None if those of each stage are on one node."""
+    to_measure: bool = False
+    """Whether an engine is still to find them: the memory here says nothing of theirs."""
 
-    @property
-    def lines(self) -> list[str]:
-        """The lines about them for the user."""
-        lines = []
+    def lines(self) -> Iterator[str]:
+        """Yield the lines about them for the user."""
         if self.stage_speed:
             speeds = ", ".join(f"{speed:.2f}" for speed in self.stage_speed)
-            lines.append(f"relative to this machine, the devices of the stages have speeds of {speeds}")
+            yield f"relative to this machine, the devices of the stages have speeds of {speeds}"
         if self.nodes:
-            lines.append(f"the stages are on {', '.join(self.nodes)}")
+            yield f"the stages are on {', '.join(self.nodes)}"
         for stage, link in enumerate(self.links):
             if link is not None:
-                lines.append(f"between stage {stage} and stage {(stage + 1) % len(self.links)}: {link}")
+                yield f"between stage {stage} and stage {(stage + 1) % len(self.links)}: {link}"
         if self.replica_link is not None:
-            lines.append(f"between the replicas of a stage: {self.replica_link}")
-        return lines
+            yield f"between the replicas of a stage: {self.replica_link}"
 
 
 AS_HERE = StageDevices()

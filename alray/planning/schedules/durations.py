@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from alray.planning.schedules.actions import ActionKind
 
@@ -19,19 +19,6 @@ Through = Literal["card", "device", "itself"]
 """What the messages of a sender go through: the network card of its node, the link of its device, or a line of their
 own."""
 
-_COMPUTING: dict[ActionKind, str] = {
-    "F": "forward_s",
-    "L": "label_s",
-    "B": "backward_s",
-    "U": "update_s",
-    "E": "infer_s",
-    "D": "route_s",
-    "I": "input_gradient_s",
-    "G": "weight_gradient_s",
-    "C": "recompute_s",
-}
-"""The field of `Durations` with the computing of each kind of action."""
-
 
 @dataclass(frozen=True, eq=False)
 class Durations:
@@ -39,7 +26,7 @@ class Durations:
 
     Computations have one value per stage, messages one per pair of neighbouring stages; with virtual stages, one per
     virtual stage and per pair of neighbouring virtual stages. With micro-batches the values are those of one
-    micro-batch, except for the update. An empty sequence means that the action takes no time.
+    micro-batch, except for the update. A kind that is missing takes no time, nor do messages of an empty sequence.
 
     A message's seconds are for packing, moving and unpacking: the sender spends half of them, the receiver the other
     half. `latency_s` passes in between, while neither is busy with the message. It also passes between the arrival of
@@ -52,18 +39,10 @@ class Durations:
     it sends through the link of its device.
     """
 
-    forward_s: Seconds = ()
-    backward_s: Seconds = ()  # without L
-    update_s: Seconds = ()  # without averages
-    infer_s: Seconds = ()
-    route_s: Seconds = ()
+    computing: Mapping[ActionKind, Seconds]  # by the kind of action: B without L, U without averages
     up_s: Seconds = ()  # message from stage i to i + 1, without the labels if `labels_up_s` has those
     down_s: Seconds = ()  # message from stage i + 1 to i
     latency_s: float = 0.0
-    input_gradient_s: Seconds = ()
-    weight_gradient_s: Seconds = ()
-    recompute_s: Seconds = ()  # a forward once more
-    label_s: Seconds = ()
     labels_up_s: Seconds = ()  # the part of a message upwards that holds the labels
     averages_s: Seconds = ()  # the part of U in which replicas average, which is no computing
     up_link_s: Seconds = ()  # on the link between stage i and i + 1, of what `up_s` is about
@@ -72,11 +51,6 @@ class Durations:
     link_latency_s: Sequence[float] = ()
     link_buffer_s: Sequence[float] = ()
     lines: tuple[Through | None, ...] = ()  # of each pair of neighbours; None: they are on one node
-
-    @property
-    def computations(self) -> dict[ActionKind, Seconds]:
-        """The seconds of computing of each kind of action."""
-        return {kind: getattr(self, name) for kind, name in _COMPUTING.items()}
 
     @property
     def messages(self) -> tuple[tuple[Seconds, Seconds], ...]:
@@ -88,13 +62,11 @@ class Durations:
 
     def times(self, factors: Sequence[float]) -> Durations:
         """The same with the computing of each (virtual) stage multiplied by its factor; messages and averages stay."""
-
-        longer: dict[str, Any] = {
-            name: [own * factor for own, factor in zip(getattr(self, name), factors, strict=True)]
-            for name in _COMPUTING.values()
-            if len(getattr(self, name))
+        longer = {
+            kind: [own * factor for own, factor in zip(seconds, factors, strict=True)]
+            for kind, seconds in self.computing.items()
         }
-        return replace(self, **longer)
+        return replace(self, computing=longer)
 
     @property
     def unhindered(self) -> Durations:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from alray.planning.schedules.actions import Action
+from alray.planning.schedules.schedule import run_of
 from alray.planning.schedules.table import SCHEDULES
 
 _MINI_BATCHES = 2
@@ -35,7 +36,7 @@ def most_in_use(
         down: whether the edge carries gradients.
     """
     lists = {
-        stage: SCHEDULES[schedule].run_of(stage, stages, _MINI_BATCHES, micro_batches, virtual_stages)
+        stage: run_of(SCHEDULES[schedule], stage, stages, _MINI_BATCHES, micro_batches, virtual_stages)
         for stage in (source, goal)
     }
     return slots_in_use(lists[source], lists[goal], down=down)

@@ -27,6 +27,7 @@ from alray.planning.schedules.schedule import Schedule
 from alray.planning.schedules.table import SCHEDULES
 
 
+@cache
 def schedule_with(name: str, *, recomputes: bool, clips_together: bool = False) -> Schedule:
     """The schedule of this name, as a pipeline with what is wanted. Raises PlanError where there is none.
 
@@ -35,9 +36,17 @@ def schedule_with(name: str, *, recomputes: bool, clips_together: bool = False) 
             before its first update.
     """
     schedule = SCHEDULES[name]
-    if schedule.is_pipeline and (recomputes or clips_together):
-        return _changed(schedule, recomputes=recomputes, clips_together=clips_together)
-    return schedule
+    if not schedule.is_pipeline or not (recomputes or clips_together):
+        return schedule
+
+    def actions(stage: int, stages: int, batch: int, micro_batches: int, virtual_stages: int) -> tuple[Action, ...]:
+        listed = schedule.actions(stage, stages, batch, micro_batches, virtual_stages)
+        if recomputes:
+            listed = with_recomputation(listed)
+        # One update alone waits for no other.
+        return _with_barrier(listed) if clips_together and stages * virtual_stages > 1 else listed
+
+    return replace(schedule, actions=actions)
 
 
 def with_recomputation(actions: Sequence[Action]) -> tuple[Action, ...]:
@@ -70,15 +79,3 @@ def _with_barrier(actions: Sequence[Action]) -> tuple[Action, ...]:
     first = next(place for place, action in enumerate(actions) if action.kind == "U")
     barrier = Action(min(action.stage for action in actions), "W", actions[first].batch)
     return (*actions[:first], barrier, *actions[first:])
-
-
-@cache
-def _changed(schedule: Schedule, *, recomputes: bool, clips_together: bool) -> Schedule:
-    def actions(stage: int, stages: int, batch: int, micro_batches: int, virtual_stages: int) -> tuple[Action, ...]:
-        listed = schedule.actions(stage, stages, batch, micro_batches, virtual_stages)
-        if recomputes:
-            listed = with_recomputation(listed)
-        # One update alone waits for no other.
-        return _with_barrier(listed) if clips_together and stages * virtual_stages > 1 else listed
-
-    return replace(schedule, actions=actions)

@@ -24,7 +24,8 @@ from alray.planning.schedules.micro_batches import (
     Demand,
     Fault,
 )
-from alray.planning.schedules.placement import Place, held, round_robin
+from alray.planning.schedules.partition_rules import refuse
+from alray.planning.schedules.placement import Place, round_robin
 
 Methods = Literal["local losses", "backpropagation"]
 Computation = tuple[ActionKind, int, int]
@@ -126,25 +127,9 @@ class Schedule:
         smaller = [number for number in possible if number < usual]
         return next(iter(larger + smaller[::-1]), usual)
 
-    def kinds(self, stages: int) -> frozenset[ActionKind]:
-        """The kinds of its actions on so many stages."""
-        if self.only_layout is not None:
-            return _kinds(self, self.only_layout.stages)
-        return _kinds(self, min(stages, 2))  # further stages do what these two do
-
-    def held(self, stage: int, stages: int, virtual_stages: int) -> list[int]:
-        """The virtual stages that a stage holds, the lowest first."""
-        return held(self.place, stage, stages, virtual_stages)
-
     def drains(self, stages: int) -> bool:
         """Whether stages drain while mini-batches go through: at a barrier, or as those of a pipeline."""
-        return self.is_pipeline or "W" in self.kinds(stages)
-
-    def run_of(
-        self, stage: int, stages: int, mini_batches: int, micro_batches: int = 1, virtual_stages: int = 1
-    ) -> tuple[Action, ...]:
-        """The actions of mini-batches 0 to `mini_batches` - 1 on one stage, with a flush at the end."""
-        return _run_of(self, stage, stages, mini_batches, micro_batches, virtual_stages)
+        return self.is_pipeline or "W" in kinds_of(self, stages)
 
     def stages_fault(self, stages: int) -> Fault | None:
         """Why it cannot run on so many stages; None where it can."""
@@ -152,10 +137,6 @@ class Schedule:
             return None
         own = counted(self.only_layout.stages, "stage")
         return f"`{self.name}` is for {own}, got {stages}", "leave it out, or choose another schedule"
-
-    def counts(self, stages: int, micro_batches: int, virtual_stages: int) -> Mapping[tuple[ActionKind, int], int]:
-        """How many computations of each kind each virtual stage does for one mini-batch."""
-        return _counts(self, stages, micro_batches, virtual_stages)
 
     def micro_batches_fault(self, stages: int, micro_batches: int) -> Fault | None:
         """Why it cannot run so many micro-batches on so many stages; None where it can."""
@@ -206,9 +187,7 @@ class Schedule:
             "micro_batches": self.micro_batches_fault(stages, micro_batches),
             "virtual_stages": self.virtual_stages_fault(virtual_stages),
         }
-        for key, fault in faults.items():
-            if fault is not None:
-                raise PlanError(fault[0], hint=fault[1], key=f"pipeline.{key}")
+        refuse((key, *fault) for key, fault in faults.items() if fault is not None)
 
     def possible_micro_batches(self, stages: int, batch_size: int) -> list[int]:
         """The numbers of micro-batches that `pipeline.micro_batches: auto` chooses from, the smallest first.
@@ -224,15 +203,19 @@ class Schedule:
 
 
 @cache
-def _kinds(schedule: Schedule, stages: int) -> frozenset[ActionKind]:
+def kinds_of(schedule: Schedule, stages: int) -> frozenset[ActionKind]:
+    """The kinds of the actions of a schedule on so many stages."""
+    # Further stages do what the first two do.
+    stages = min(stages, 2) if schedule.only_layout is None else schedule.only_layout.stages
     parts = schedule.default_micro_batches(stages), schedule.default_virtual_stages
     return frozenset(action.kind for stage in range(stages) for action in schedule.actions(stage, stages, 0, *parts))
 
 
 @lru_cache(maxsize=4)  # the edges of a stage are looked at one after another, and its memory with them
-def _run_of(
-    schedule: Schedule, stage: int, stages: int, mini_batches: int, micro_batches: int, virtual_stages: int
+def run_of(
+    schedule: Schedule, stage: int, stages: int, mini_batches: int, micro_batches: int = 1, virtual_stages: int = 1
 ) -> tuple[Action, ...]:
+    """The actions of mini-batches 0 to `mini_batches` - 1 on one stage, with a flush at the end."""
     return tuple(
         action
         for batch in range(mini_batches + schedule.gradient_delay)
@@ -242,9 +225,10 @@ def _run_of(
 
 
 @cache
-def _counts(
+def counts_of(
     schedule: Schedule, stages: int, micro_batches: int, virtual_stages: int
 ) -> Mapping[tuple[ActionKind, int], int]:
+    """How many computations of each kind each virtual stage does for one mini-batch."""
     return Counter(
         (action.kind, action.stage)
         for stage in range(stages)

@@ -32,9 +32,11 @@ MEASURED_AGAIN = "delete this file: it is measured again"
 
 
 def cached_costs(
-    folder: Path, spec: Spec, code: UserCode, surroundings: Surroundings, measure: Callable[[], Costs]
+    folder: Path | None, spec: Spec, code: UserCode, surroundings: Surroundings, measure: Callable[[], Costs]
 ) -> Costs:
-    """The costs of a spec's components: those that `folder` keeps, else measured now and kept there."""
+    """The costs of a spec's components: those that `folder` keeps, if there is one, else measured now and kept."""
+    if folder is None:
+        return measure()
     file = folder / f"{_key(spec, code, surroundings)}.json"
     if file.is_file():
         return read_json(file, Costs, MEASURED_AGAIN)

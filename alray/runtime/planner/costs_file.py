@@ -34,12 +34,8 @@ _SETTINGS: dict[str, Any] = {
 _HINT = "give a file of `alray probe SPEC --output costs.json`, or a chain such as those of docs/published_runs/chains"
 PUBLISHED = 0.125
 """How far nine in ten predictions of published pipelines were off at most. A test ties it to docs/predictions.md."""
-_PER_SAMPLE = ("infer_s", "route_s", "label_s")
-"""Times of a component that grow with the samples."""
-_PER_UPDATE = ("update_s", "reduce_s")
-"""Those that do not depend on them."""
 _WITH_FIXED = {"forward_s": "forward_fixed_s", "backward_s": "backward_fixed_s"}
-"""Those of which a part does not depend on them. That part may be below 0: see `ComponentCosts`."""
+"""Times of which a part does not depend on the samples. That part may be below 0: see `ComponentCosts`."""
 
 
 def probed(costs: Costs, spec: Spec) -> Costs:
@@ -132,7 +128,7 @@ def _differences(costs: Costs, network: Costs) -> Iterator[str]:
         for what, there, here in (
             ("parameters", read.parameters, own.parameters),
             ("numbers a sample as output", read.output_shape, own.output_shape),
-            ("bytes a sample as output", _sample_bytes(read, costs), _sample_bytes(own, network)),
+            ("bytes a sample as output", read.whole_bytes // costs.batch_size, own.whole_bytes // network.batch_size),
         ):
             if there != here:
                 yield f"network: component {index} has {_numbers(there)} {what} there and {_numbers(here)} here"
@@ -147,21 +143,8 @@ def _other_settings(there: Any, here: Any, key: str = "") -> Iterator[str]:
         yield f", with {key} {json.dumps(there)} (here {json.dumps(here)})"
 
 
-def _sample_bytes(component: ComponentCosts, costs: Costs) -> int:
-    whole = component.output_bytes if component.uncompressed_bytes is None else component.uncompressed_bytes
-    return whole // costs.batch_size
-
-
 def _numbers(value: int | tuple[int, ...]) -> str:
     return " x ".join(f"{each:,}" for each in (value if isinstance(value, tuple) else (value,)))
-
-
-def on_their_devices(costs: Costs, machines: Machines | None) -> Costs:
-    """The costs without a sender's time per message, if the first planned device is an accelerator: it sends from its
-    own memory."""
-    if machines is None or not machines.kinds[0].accelerator:
-        return costs
-    return replace(costs, edge_latency_s=0.0, edge_s_per_byte=0.0)
 
 
 def _stands_for(costs: Costs, machines: Machines | None) -> str:
@@ -180,8 +163,8 @@ def _stands_for(costs: Costs, machines: Machines | None) -> str:
 
 def _times(read: ComponentCosts, share: float) -> dict[str, Any]:
     """The times of a component for `share` times the samples."""
-    kept = {name: getattr(read, name) for name in (*_PER_UPDATE, *_WITH_FIXED.values())}
-    scaled = {name: getattr(read, name) * share for name in _PER_SAMPLE}
+    kept = {name: getattr(read, name) for name in ("update_s", "reduce_s", *_WITH_FIXED.values())}
+    scaled = {name: getattr(read, name) * share for name in ("infer_s", "route_s", "label_s")}
     return kept | scaled | {name: share_s(getattr(read, name), kept[own], share) for name, own in _WITH_FIXED.items()}
 
 
@@ -224,33 +207,29 @@ def _read_chain(file: Path, network: Costs) -> Costs:
         name: sum(getattr(each, name) for each in network.components) / gradients if gradients else 0.0
         for name in ("optimizer_bytes", "average_bytes", "average_state_bytes")
     }
+
+    def component(row: _Row) -> ComponentCosts:
+        lasting: dict[str, Any] = {name: round(share * row.parameter_bytes) for name, share in kept.items()}
+        return ComponentCosts(
+            **row.model_dump(),
+            **lasting,
+            update_s=0.0,
+            infer_s=row.forward_s,
+            route_s=0.0,
+            parameters=row.parameter_bytes // 4,
+            gradient_bytes=row.parameter_bytes,
+            activation_bytes=row.output_bytes,
+            infer_bytes=row.output_bytes,
+            route_bytes=0,
+            output_shape=(),
+        )
+
     return Costs(
         source="file",
         device=chain.note or chain.source,
         threads=1,
         batch_size=network.batch_size,
-        components=tuple(
-            ComponentCosts(
-                name=row.name,
-                forward_s=row.forward_s,
-                backward_s=row.backward_s,
-                update_s=0.0,
-                infer_s=row.forward_s,
-                route_s=0.0,
-                parameters=row.parameter_bytes // 4,
-                parameter_bytes=row.parameter_bytes,
-                gradient_bytes=row.parameter_bytes,
-                optimizer_bytes=round(kept["optimizer_bytes"] * row.parameter_bytes),
-                average_bytes=round(kept["average_bytes"] * row.parameter_bytes),
-                average_state_bytes=round(kept["average_state_bytes"] * row.parameter_bytes),
-                activation_bytes=row.output_bytes,
-                output_bytes=row.output_bytes,
-                infer_bytes=row.output_bytes,
-                route_bytes=0,
-                output_shape=(),
-            )
-            for row in rows
-        ),
+        components=tuple(map(component, rows)),
         action_overhead_s=0.0,
         origin=f"profiled by others ({chain.source}; {chain.note}) in place of the network's own, without updates; "
         "a mini-batch is as large as theirs",

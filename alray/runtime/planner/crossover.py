@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
-from functools import cache
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from alray.config.loading.inputs import load_with_inputs
@@ -19,18 +19,18 @@ from alray.planning.prediction.crossover import (
     Axes,
     Contender,
     Crossover,
+    Layout,
     Steps,
-    Way,
     map_crossover,
     reference_of,
 )
-from alray.planning.prediction.machines import MOST_DEVICES, Device, link_of, machines_of
+from alray.planning.prediction.machines import MOST_DEVICES, Device, Machines, link_of, machines_of
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.stage_devices import AS_HERE
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.options import Options
 from alray.runtime.planner.fitting import FREE, in_place, require_stages_alike, values_given
-from alray.runtime.planner.micro_batches import cut_into
+from alray.runtime.planner.micro_batches import with_pipeline
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
 from alray.runtime.planner.opening import Teller, open_planner
 
@@ -85,9 +85,21 @@ def crossover_spec(
     require_stages_alike(composed, overrides)
     numbers = _numbers(devices, "--devices", MOST_DEVICES)
     parts = _numbers(micro_batches, "--micro-batches", _MOST_MICRO_BATCHES)
-    opener = _Opener(source, tuple(overrides), tuple(dict.fromkeys(links)), probe=probe, options=options, teller=teller)
-    spec = opener.loaded({}).spec
-    own, named_links = spec.method.kind, opener.links_of(spec)
+
+    def loaded(method: Mapping[str, object], layout: Mapping[str, object]) -> LoadedSpec:
+        """The spec with this method, on one device unless a layout says more."""
+        values = {**_ALONE, **method, **layout}
+        return load_with_inputs(
+            source,
+            in_place(overrides, values, values),
+            allow_elsewhere=options.allow_code,
+            without_data=True,
+            objects=options.objects,
+        )
+
+    spec = loaded({}, {}).spec
+    own = spec.method.kind
+    named_links = _links_of(links, spec)
     if spec.pipeline.costs is not None:
         raise RequestError(
             "the spec gives the costs of one method, and a crossover compares several",
@@ -100,11 +112,18 @@ def crossover_spec(
         )
     compared = tuple(dict.fromkeys((own, *(methods or (REFERENCE if own != REFERENCE else DEFAULT,)))))
     known = _known_steps(steps, compared)
-    counts = _devices(numbers, spec)
-    opened = [opener.opened({} if each == own else {"method": each}, max(counts)) for each in compared]
-    contenders = tuple(each.contender() for each in opened)
-    axes = Axes(counts, parts, named_links)
     machines = None if spec.machines is None else spec.machines.described()
+    counts = _devices(numbers, machines)
+    loads = [partial(loaded, {} if each == own else {"method": each}) for each in compared]
+    planners = []
+    for load in loads:
+        alone = load({})
+        with alone.locations.locating():
+            planners.append(open_planner(alone, options, teller, without_data=True, most_stages=max(counts)))
+    contenders = tuple(
+        _contender(*each, over_links=bool(links), probe=probe) for each in zip(planners, loads, strict=True)
+    )
+    axes = Axes(counts, parts, named_links)
     basis = basis_of(contenders[0].alone, machines)
     asked = Crossover(spec.name, basis, axes, contenders, known, spec.data.batch_size)
     return map_crossover(asked, doing=teller.doing)
@@ -132,11 +151,10 @@ def _known_steps(steps: Mapping[str, int], methods: Collection[str]) -> dict[tup
     return known
 
 
-def _devices(asked: tuple[int, ...], spec: Spec) -> tuple[int, ...]:
+def _devices(asked: tuple[int, ...], machines: Machines | None) -> tuple[int, ...]:
     """The numbers of devices. Raises RequestError where the machines do not have so many."""
-    if spec.machines is None:
+    if machines is None:
         return asked or USUAL_DEVICES
-    machines = spec.machines.described()
     most = len(machines.devices)
     if asked and asked[-1] > most:
         raise RequestError(
@@ -147,147 +165,103 @@ def _devices(asked: tuple[int, ...], spec: Spec) -> tuple[int, ...]:
     return asked or (*(number for number in USUAL_DEVICES if number < most), most)
 
 
-@dataclass(frozen=True)
-class _Opener:
-    """Opens the planners of a spec with other methods.
+def _links_of(links: Collection[str], spec: Spec) -> tuple[str, ...]:
+    """The names of the links. Raises RequestError where one is no link.
 
-    Attributes:
+    Args:
         links: that were asked for.
     """
-
-    source: SpecSource
-    overrides: tuple[str, ...]
-    links: tuple[str, ...]
-    probe: bool
-    options: Options
-    teller: Teller
-
-    def loaded(self, values: Mapping[str, object]) -> LoadedSpec:
-        """The spec with these values, on one device unless they say more."""
-        values = {**_ALONE, **values}
-        return load_with_inputs(
-            self.source,
-            in_place(self.overrides, values, values),
-            allow_elsewhere=self.options.allow_code,
-            without_data=True,
-            objects=self.options.objects,
-        )
-
-    def opened(self, values: Mapping[str, object], most_stages: int) -> _Opened:
-        loaded = self.loaded(values)
-        with loaded.locations.locating():
-            planner = open_planner(loaded, self.options, self.teller, without_data=True, most_stages=most_stages)
-        return _Opened(self, values, planner)
-
-    def links_of(self, spec: Spec) -> tuple[str, ...]:
-        """Their names. Raises RequestError where one is no link."""
-        for text in self.links:
-            if text != HOST:
-                _link(text)
-            elif spec.machines is not None:
-                raise RequestError(
-                    "the machines say which devices are on one host",
-                    key="--link",
-                    hint="give their network card, or leave it out",
-                )
-        if self.links:
-            if spec.machines is not None:
-                spec.machines.require_used("link")
-            return self.links
-        return LINKS if spec.machines is None else (spec.machines.link or "as published",)
-
-
-class _Opened:
-    """A method, with its planner."""
-
-    def __init__(self, opener: _Opener, values: Mapping[str, object], planner: Planner) -> None:
-        self._opener = opener
-        self._values = values
-        self._planner = planner
-        self._spec = planner.workload.spec
-        self._alone = cache(self._costs)
-        self._over = cache(self._planner_over)
-        self._shared = cache(self._averaged)
-        self._laid_out = cache(self._spec_of)
-
-    def contender(self) -> Contender:
-        spec = self._spec
-        share = spec.replicas.compression.share_sent(self._planner.workload.network.dtype.itemsize)
-        return Contender(
-            method=spec.method.kind,
-            local_losses=spec.method.local_losses,
-            alone=self._alone(1),
-            setting=self.setting,
-            averaged_share=(1.0 if share is None else share)
-            / spec.replicas.average_interval(spec.optimizer.accumulate),
-        )
-
-    def setting(self, way: Way, link: str) -> StepSetting:
-        """The setting of a way over a link. Raises RequestError where the spec cannot train like this."""
-        spec, stages, replicas = self._spec, way.stages, way.replicas
-        laid_out = self._laid_out(way.schedule, stages, replicas)
-        require_samples_to_normalise(cut_into(laid_out, way.micro_batches), self._planner.workload)
-        asked = spec.resources.memory_bytes or spec.resources.bundles(1)[0].get("memory")  # alike for all stages
-        planner = self._over(link)
-        setting = planner.setting(
-            planner.workload.spec,
-            self._alone(replicas),
-            stages,
-            replicas,
-            schedule=way.schedule,
-            micro_batches=way.micro_batches,
-            virtual_stages=way.virtual_stages,
-        )
+    for text in links:
+        if text != HOST:
+            _link(text)
+        elif spec.machines is not None:
+            raise RequestError(
+                "the machines say which devices are on one host",
+                key="--link",
+                hint="give their network card, or leave it out",
+            )
+    if links:
         if spec.machines is not None:
-            return setting
+            spec.machines.require_used("link")
+        return tuple(dict.fromkeys(links))
+    return LINKS if spec.machines is None else (spec.machines.link or "as published",)
+
+
+def _contender(
+    planner: Planner, loaded: Callable[[Mapping[str, object]], LoadedSpec], *, over_links: bool, probe: bool
+) -> Contender:
+    """The method of a planner.
+
+    Args:
+        loaded: the spec of the planner, in a layout.
+        over_links: whether links were asked for.
+    """
+    spec = planner.spec
+    network = planner.workload.network
+
+    def planning(own: Spec) -> Planner:
+        return replace(planner, workload=replace(planner.workload, spec=own))
+
+    @cache
+    def alone(replicas: int) -> Costs:
+        """Of one replica of so many, without averages."""
+        count = spec.replicas.model_copy(update={"count": replicas})
+        return planning(spec.model_copy(update={"replicas": count})).costs(probe=probe, any_layout=True)
+
+    @cache
+    def over(link: str) -> Planner:
+        """The planner, for the machines of the spec with this card."""
+        if spec.machines is None or not over_links:
+            return planner
+        return planning(spec.model_copy(update={"machines": spec.machines.model_copy(update={"link": link})}))
+
+    @cache
+    def averaged(replicas: int, link: Link | None) -> Costs:
+        costs = alone(replicas)
+        # A message over a network goes through the memory of both hosts too.
+        here = Link(costs.edge_latency_s, costs.edge_s_per_byte, costs.edge_s_per_byte)
+        if link is not None:
+            here = Link(
+                max(here.latency_s, link.latency_s),
+                max(here.up_s_per_byte, link.up_s_per_byte),
+                max(here.down_s_per_byte, link.down_s_per_byte),
+            )
+        return planner.averaged(costs, replicas, here)
+
+    @cache
+    def laid_out(schedule: str, stages: int, replicas: int) -> Spec:
+        layout = {"pipeline.schedule": schedule, "pipeline.stages": stages, "replicas.count": replicas}
+        found = loaded(layout).spec
+        require_whole_norms(found, network)
+        return found
+
+    def setting(layout: Layout, link: str) -> StepSetting:
+        _, stages, replicas, micro_batches = layout
+        own = with_pipeline(laid_out(*layout[:3]), micro_batches=micro_batches)
+        require_samples_to_normalise(own, planner.workload)
+        asked = spec.resources.memory_bytes or spec.resources.bundles(1)[0].get("memory")  # alike for all stages
+        placed = over(link).setting(own, alone(replicas), stages, replicas)
+        if spec.machines is not None:
+            return placed
         found = AS_HERE
         if link != HOST:  # each device is a node by itself, with this card
             machines = machines_of([(Device("device", None), stages * replicas, 1, _link(link), None)])
-            found = machines.stage_devices(stages, replicas, ring=setting.is_ring)
+            found = machines.stage_devices(stages, replicas, ring=placed.is_ring)
         return replace(
-            setting,
-            costs=self._shared(replicas, found.replica_link),
+            placed,
+            costs=averaged(replicas, found.replica_link),
             links=found.links,
             cores=None,
             memory_limits=() if asked is None else (int(asked),) * stages,
         )
 
-    def _costs(self, replicas: int) -> Costs:
-        """Of one replica of so many, without averages."""
-        spec = self._spec
-        count = spec.replicas.model_copy(update={"count": replicas})
-        planner = self._with(spec.model_copy(update={"replicas": count}))
-        return planner.costs(probe=self._opener.probe, any_layout=True)
-
-    def _with(self, spec: Spec) -> Planner:
-        return replace(self._planner, workload=replace(self._planner.workload, spec=spec))
-
-    def _planner_over(self, link: str) -> Planner:
-        """The planner, for the machines of the spec with this card."""
-        machines = self._spec.machines
-        if machines is None or not self._opener.links:
-            return self._planner
-        return self._with(self._spec.model_copy(update={"machines": machines.model_copy(update={"link": link})}))
-
-    def _averaged(self, replicas: int, link: Link | None) -> Costs:
-        costs = self._alone(replicas)
-        # A message over a network goes through the memory of both hosts too.
-        here = Link(costs.edge_latency_s, costs.edge_s_per_byte, costs.edge_s_per_byte)
-        return self._planner.averaged(costs, replicas, here if link is None else _slower(here, link))
-
-    def _spec_of(self, schedule: str, stages: int, replicas: int) -> Spec:
-        """The spec in a layout. Raises RequestError where it cannot train in it."""
-        layout = {"pipeline.schedule": schedule, "pipeline.stages": stages, "replicas.count": replicas}
-        spec = self._opener.loaded({**self._values, **layout}).spec
-        require_whole_norms(spec, self._planner.workload.network)
-        return spec
-
-
-def _slower(one: Link, other: Link) -> Link:
-    return Link(
-        max(one.latency_s, other.latency_s),
-        max(one.up_s_per_byte, other.up_s_per_byte),
-        max(one.down_s_per_byte, other.down_s_per_byte),
+    share = spec.replicas.compression.share_sent(network.dtype.itemsize)
+    return Contender(
+        method=spec.method.kind,
+        local_losses=spec.method.local_losses,
+        alone=alone(1),
+        setting=setting,
+        averaged_share=(1.0 if share is None else share) / spec.replicas.average_interval(spec.optimizer.accumulate),
     )
 
 

@@ -4,7 +4,7 @@ elsewhere."""
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,6 @@ from alray.runtime.probe.other_programs import measured_beside
 if TYPE_CHECKING:
     from alray.config.loading.composition import Composed
     from alray.config.sections.spec import Spec
-    from alray.runtime.planner.planning import Planner
 
 
 FREE: Mapping[str, Any] = {
@@ -182,10 +181,29 @@ def fit_spec(
         planner = open_planner(loaded, options, teller, without_data=True, most_stages=max(spec.pipeline.stages, most))
         teller.doing("measuring the components" if probe else "counting the components")
         costs = planner.costs(probe=probe, any_layout=True)
-        if (line := measured_beside(costs.taken_processors)) is not None:
+        for line in measured_beside(costs.taken_processors):
             teller.note(line)
-        search = _LayoutSearch(source, overrides, sizes, number, planner, costs, free, teller)
-        rows, refused = search.all()
+
+        def setting(schedule: str, stages: int, micro_batches: int | None) -> StepSetting:
+            layout = {
+                **FREE,
+                "pipeline.schedule": schedule,
+                "pipeline.stages": stages,
+                "pipeline.micro_batches": micro_batches,
+            }
+            own = load_spec(source, in_place(overrides, layout, free)).spec
+            require_whole_norms(own, planner.workload.network)
+            require_samples_to_normalise(own, planner.workload)
+            placed = planner.setting(own, costs, stages, own.replicas.count)
+            if not sizes:
+                return placed
+            asked = [own.resources.memory_bytes or bundle.get("memory") for bundle in own.resources.bundles(stages)]
+            # Of a device of which the memory alone is known no more than the spec gives.
+            limits = tuple(sizes[0] if each is None else min(sizes[0], int(each)) for each in asked)
+            return replace(placed, cores=None, memory_limits=limits)
+
+        every = _stages(planner.spec, len(costs.components), number, free)
+        rows, refused = _search(setting, planner.spec, every, costs.batch_size, free, teller)
         placed = rows[0].setting.costs if rows else costs
     devices_asked = overrides_for_devices(spec)
     elsewhere = {"machines", *(each.partition("=")[0] for each in devices_asked)}
@@ -244,103 +262,79 @@ def in_place(overrides: Sequence[str], values: Mapping[str, Any], keys: Collecti
     ]
 
 
-@dataclass(frozen=True)
-class _LayoutSearch:
-    source: SpecSource
-    overrides: list[str]
-    sizes: tuple[int, ...]
-    devices: int  # how many there are; 0: this machine
-    planner: Planner
-    costs: Costs
-    free: Collection[str]
-    teller: Teller
+def _stages(spec: Spec, components: int, devices: int, free: Collection[str]) -> Sequence[int]:
+    """The numbers of stages to search.
 
-    def all(self) -> tuple[tuple[Fit, ...], tuple[Refused, ...]]:
-        """A row for each schedule on each number of stages, in order; and why others cannot run.
+    Args:
+        devices: how many there are; 0: this machine.
+    """
+    given = "pipeline.stages" not in free
+    replicas = spec.replicas.count
+    room = devices // replicas if devices else MOST_STAGES
+    layout = None if "pipeline.schedule" in free else SCHEDULES[spec.schedule].only_layout
+    asked = spec.pipeline.stages if given else None if layout is None else layout.stages
+    least = asked or 1
+    if least > room and (devices or not given):
+        listed = "" if layout is None else f"`{SCHEDULES[spec.schedule].name}` is for {counted(least, 'stage')}: "
+        raise RequestError(
+            f"{listed}{counted(least * replicas, 'stage')} need as many devices, and there are {devices or room}",
+            key="--devices" if spec.machines is None else "--on",
+            hint="name more devices, or lower pipeline.stages or replicas.count",
+        )
+    return range(1, min(room, components) + 1) if asked is None else [asked]
 
-        The best cut is searched for those that could be the fastest one that fits.
-        """
-        found: list[Fit] = []
-        refused: list[Refused] = []
-        faults: list[AlrayError] = []
-        every = self._stages()
-        for stages in every:
-            self.teller.doing(f"fitting {counted(stages, 'stage')} of up to {max(every)}")
-            for schedule in self._schedules(stages):
-                first = len(found)
-                for number in self._micro_batches(schedule, stages):
-                    before = found[first:]
-                    # More for each stage are tried only while nothing fits.
-                    if number is not None and number > MOST_PER_STAGE * stages and any(fit.fits for fit in before):
-                        break
-                    try:
-                        found.append(fit_of(self._setting(schedule, stages, number), search=False))
-                    except AlrayError as error:  # with more micro-batches they have fewer samples still
-                        if not before:
-                            faults.append(error)
-                        parts = f"{number} or more micro-batches" if before else ""
-                        refused.append(Refused(SCHEDULES[schedule].name, stages, error.problems[0].sentence, parts))
-                        break
-        given, first_faults = FREE.keys() - self.free, [each.problems[0] for each in faults]
-        alike = len({each.message for each in first_faults}) == 1
-        if not found and faults and (alike or {each.key for each in first_faults} <= given):
-            raise faults[0]  # what is given is wrong on any layout
-        rows: dict[tuple[str, int], Fit] = {}
-        searched = "searching the best cut of what could be the fastest, {} of at most {}"
-        best = with_best_cuts(found, lambda number, most: self.teller.doing(searched.format(number, most)))
-        for fit in sorted(best, key=lambda each: each.rank):
-            rows.setdefault((fit.schedule, fit.stages), fit)
-        return tuple(rows.values()), tuple(refused)
 
-    def _stages(self) -> Sequence[int]:
-        spec, given = self.planner.workload.spec, "pipeline.stages" not in self.free
-        replicas = spec.replicas.count
-        room = self.devices // replicas if self.devices else MOST_STAGES
-        layout = None if "pipeline.schedule" in self.free else SCHEDULES[spec.schedule].only_layout
-        asked = spec.pipeline.stages if given else None if layout is None else layout.stages
-        least = asked or 1
-        if least > room and (self.devices or not given):
-            listed = "" if layout is None else f"`{SCHEDULES[spec.schedule].name}` is for {counted(least, 'stage')}: "
-            raise RequestError(
-                f"{listed}{counted(least * replicas, 'stage')} need as many devices, and there are "
-                f"{self.devices or room}",
-                key="--devices" if spec.machines is None else "--on",
-                hint="name more devices, or lower pipeline.stages or replicas.count",
-            )
-        return range(1, min(room, len(self.costs.components)) + 1) if asked is None else [asked]
+def _search(
+    setting: Callable[[str, int, int | None], StepSetting],
+    spec: Spec,
+    every: Sequence[int],
+    batch_size: int,
+    free: Collection[str],
+    teller: Teller,
+) -> tuple[tuple[Fit, ...], tuple[Refused, ...]]:
+    """A row for each schedule on each number of stages, in order; and why others cannot run.
 
-    def _limits(self, spec: Spec, stages: int) -> tuple[int, ...]:
-        """What each stage may hold of a device of which the memory alone is known: no more than the spec gives it."""
-        asked = [spec.resources.memory_bytes or bundle.get("memory") for bundle in spec.resources.bundles(stages)]
-        return tuple(self.sizes[0] if own is None else min(self.sizes[0], int(own)) for own in asked)
+    The best cut is searched for those that could be the fastest one that fits.
 
-    def _schedules(self, stages: int) -> list[str]:
-        """The schedules to search on so many stages, by the names that a spec gives them."""
-        spec = self.planner.workload.spec
-        if "pipeline.schedule" not in self.free:
-            return [spec.schedule]
-        return [each.name for each in schedules_on(stages, local_losses=spec.method.local_losses)]
-
-    def _micro_batches(self, name: str, stages: int) -> Iterator[int | None]:
-        """The numbers to try, smallest first; None: as the spec decides."""
-        schedule = SCHEDULES[name]
-        if not schedule.cuts_mini_batches or "pipeline.micro_batches" not in self.free:
-            yield None
-        else:
-            possible = schedule.possible_micro_batches(stages, self.costs.batch_size)
-            yield from [number for number in possible if number > 1] or (None,)
-
-    def _setting(self, schedule: str, stages: int, micro_batches: int | None) -> StepSetting:
-        layout = {
-            **FREE,
-            "pipeline.schedule": schedule,
-            "pipeline.stages": stages,
-            "pipeline.micro_batches": micro_batches,
-        }
-        spec = load_spec(self.source, in_place(self.overrides, layout, self.free)).spec
-        require_whole_norms(spec, self.planner.workload.network)
-        require_samples_to_normalise(spec, self.planner.workload)
-        setting = self.planner.setting(spec, self.costs, stages, spec.replicas.count)
-        if not self.sizes:
-            return setting
-        return replace(setting, cores=None, memory_limits=self._limits(spec, stages))
+    Args:
+        setting: of a schedule on so many stages, in so many micro-batches; None: as the spec decides.
+        every: the numbers of stages.
+    """
+    found: list[Fit] = []
+    refused: list[Refused] = []
+    faults: list[AlrayError] = []
+    for stages in every:
+        teller.doing(f"fitting {counted(stages, 'stage')} of up to {max(every)}")
+        names = [spec.schedule]
+        if "pipeline.schedule" in free:
+            names = [each.name for each in schedules_on(stages, local_losses=spec.method.local_losses)]
+        for name in names:
+            schedule = SCHEDULES[name]
+            first = len(found)
+            numbers: list[int | None] = []
+            if schedule.cuts_mini_batches and "pipeline.micro_batches" in free:
+                numbers += [number for number in schedule.possible_micro_batches(stages, batch_size) if number > 1]
+            for number in numbers or [None]:
+                before = found[first:]
+                # More for each stage are tried only while nothing fits.
+                if number is not None and number > MOST_PER_STAGE * stages and any(fit.fits for fit in before):
+                    break
+                try:
+                    found.append(fit_of(setting(name, stages, number), search=False))
+                except AlrayError as error:  # with more micro-batches they have fewer samples still
+                    if not before:
+                        faults.append(error)
+                    parts = f"{number} or more micro-batches" if before else ""
+                    refused.append(Refused(schedule.name, stages, error.problems[0].sentence, parts))
+                    break
+    given = FREE.keys() - free
+    first_faults = [each.problems[0] for each in faults]
+    alike = len({each.message for each in first_faults}) == 1
+    if not found and faults and (alike or {each.key for each in first_faults} <= given):
+        raise faults[0]  # what is given is wrong on any layout
+    rows: dict[tuple[str, int], Fit] = {}
+    searched = "searching the best cut of what could be the fastest, {} of at most {}"
+    best = with_best_cuts(found, lambda number, most: teller.doing(searched.format(number, most)))
+    for fit in sorted(best, key=lambda each: each.rank):
+        rows.setdefault((fit.schedule, fit.stages), fit)
+    return tuple(rows.values()), tuple(refused)

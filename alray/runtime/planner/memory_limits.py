@@ -22,7 +22,7 @@ from alray.runtime.device.machine_memory import machine_memory_bytes
 if TYPE_CHECKING:
     import torch
 
-    from alray.models.network import Network
+    from alray.runtime.workload import Workload
 
 
 _BESIDES_TENSORS_BYTES = 1_000_000_000
@@ -64,7 +64,6 @@ def stage_memory_limits(
     *,
     one_process: bool = False,
     found: StageDevices = AS_HERE,
-    to_measure: bool = False,
 ) -> tuple[int, ...]:
     """The memory limit of each stage in bytes; () if nothing is known of it.
 
@@ -78,7 +77,6 @@ def stage_memory_limits(
         device: that of this process. If it is no GPU, and this process sees none, the memory of the stages' GPUs is not
             known but by `found`.
         found: the devices of the stages.
-        to_measure: they are still to be found, so the memory here says nothing of theirs.
     """
     resources = spec.resources
     on_cpu = resources.resolved_device == "cpu"
@@ -92,13 +90,13 @@ def stage_memory_limits(
         return given
     requested = [bundle.get("memory") for bundle in resources.bundles(stages)]
     if on_cpu:
-        here_each = None if to_measure else machine_memory_bytes() // (stages * replicas)
+        here_each = None if found.to_measure else machine_memory_bytes() // (stages * replicas)
         theirs = list(found.memory_bytes) or [here_each] * stages
     else:
         from alray.core import accelerator  # imports torch
 
         sees_one = device.type != "cpu" or accelerator.available(resources.resolved_device) is not None
-        here = accelerator.least_memory_bytes() if sees_one and not to_measure else None
+        here = accelerator.least_memory_bytes() if sees_one and not found.to_measure else None
         theirs = _gpu_shares(spec, stages, replicas, here, one_process=one_process, found=found)
     limits = [
         # What Ray reserves is memory of the node, of which a GPU may have less.
@@ -154,12 +152,16 @@ def stage_memories(spec: Spec, stages: int, replicas: int, *, one_process: bool 
     return tuple(ON_CPU if kind == "cpu" else on_gpu for kind in kinds)
 
 
-def require_memory(network: Network, memory_bytes: int) -> None:
-    """Raise PlanError if the weights of one component and the gradients that it trains by need more than
-    `memory_bytes`.
+def require_memory(workload: Workload) -> None:
+    """Raise PlanError if components train on processors, and the weights of one and the gradients that it trains by
+    need more than the memory of this machine.
 
     A component is never divided among stages, and the probe builds each one on this machine.
     """
+    if workload.device.type != "cpu":
+        return
+    network = workload.network
+    memory_bytes = machine_memory_bytes()
     for index in range(len(network)):
         component = network.component(index, "meta")
         weights_bytes = sum(tensor.nbytes for tensor in component.weights().values())

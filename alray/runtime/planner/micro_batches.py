@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from alray.config.sections.spec import Spec
 from alray.core.errors import PlanError
@@ -41,12 +42,12 @@ def with_micro_batches(spec: Spec, network: Network) -> Spec:
         )
     setting = step_setting(spec, costs, stages, replicas, micro_batches=candidates[0], memory_limits=limits)
     number = fewest_micro_batches(setting, spec.pipeline.partition, candidates)
-    return cut_into(spec, number)
+    return with_pipeline(spec, micro_batches=number)
 
 
-def cut_into(spec: Spec, micro_batches: int) -> Spec:
-    """The spec with so many micro-batches."""
-    return spec.model_copy(update={"pipeline": spec.pipeline.model_copy(update={"micro_batches": micro_batches})})
+def with_pipeline(spec: Spec, **values: Any) -> Spec:
+    """The spec with these values in its section `pipeline`."""
+    return spec.model_copy(update={"pipeline": spec.pipeline.model_copy(update=values)})
 
 
 def as_saved(spec: Spec) -> Spec:
@@ -56,8 +57,7 @@ def as_saved(spec: Spec) -> Spec:
     """
     if not SCHEDULES[spec.schedule].cuts_mini_batches:
         return spec
-    decided = {"schedule": spec.schedule, "micro_batches": spec.micro_batches}
-    return spec.model_copy(update={"pipeline": spec.pipeline.model_copy(update=decided)})
+    return with_pipeline(spec, schedule=spec.schedule, micro_batches=spec.micro_batches)
 
 
 def fewest_micro_batches(setting: StepSetting, partition: str | Sequence[int], candidates: Sequence[int]) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from alray.config.sections.spec import Spec
@@ -44,7 +43,12 @@ def require_samples_to_normalise(spec: Spec, workload: Workload) -> None:
     if min(shares) // spec.micro_batches == 1:
         which, key = "a mini-batch" if batch_size == 1 else "a part of a mini-batch", "data.batch_size"
         hint = "raise data.batch_size"
-    elif rest and workload.total_steps >= data.steps_per_epoch and _least_of_part(spec, shares, rest) == 1:
+    elif (
+        rest
+        and workload.total_steps >= data.steps_per_epoch
+        # Dynamic batch sizes may change a share to one sample.
+        and (spec.replicas.balance == "dynamic_batch_size" or min(shares_of_part(shares, rest)) == 1)
+    ):
         which, key = (
             "the last mini-batch of an epoch" if rest == 1 else "a part of the last mini-batch",
             "data.last_batch",
@@ -60,11 +64,3 @@ def require_samples_to_normalise(spec: Spec, workload: Workload) -> None:
             key=key,
             hint=hint,
         )
-
-
-def _least_of_part(spec: Spec, shares: Sequence[int], samples: int) -> int:
-    """The fewest samples that a replica may get of a mini-batch with this number of samples.
-
-    With dynamic batch sizes the shares change during the run, and a share may then be as small as one sample.
-    """
-    return 1 if spec.replicas.balance == "dynamic_batch_size" else min(shares_of_part(shares, samples))

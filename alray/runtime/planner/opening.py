@@ -11,7 +11,6 @@ from alray.config.loading.load import LoadedSpec
 from alray.config.sections.grammar import marked
 from alray.config.sections.own_code import OwnClass
 from alray.config.sections.paths import key_text
-from alray.config.sections.spec import Spec
 from alray.config.user_code import UserCode
 from alray.core.errors import Problem, SpecError
 from alray.runtime.options import Options
@@ -58,22 +57,17 @@ def open_planner(
     code = options.code or UserCode(
         options.objects.root or loaded.folder, allow_elsewhere=options.allow_code, objects=options.objects
     )
-    _import_classes(loaded.spec, code)
-    with progress.shown(teller.doing):
-        planner = Planner.open(
-            loaded.spec, code, options, note=teller.note, without_data=without_data, most_stages=most_stages
-        )
-    planner.workload.require_own_validation()
-    return planner
-
-
-def _import_classes(spec: Spec, code: UserCode) -> None:
-    """Import the user's classes that a spec names. Raises SpecError with all that cannot be, each with its key."""
     problems: list[Problem] = []
-    for path, reference, _ in marked(spec, OwnClass):
+    for path, reference, _ in marked(loaded.spec, OwnClass):
         try:
             code(reference)
         except SpecError as error:
             problems += [replace(problem, key=key_text(path)) for problem in error.problems]
     if problems:
         raise SpecError.of(tuple(problems))
+    with progress.shown(teller.doing):
+        planner = Planner.open(
+            loaded.spec, code, options, note=teller.note, without_data=without_data, most_stages=most_stages
+        )
+    planner.workload.require_own_validation()
+    return planner

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from alray.config.sections.own_code import OBJECT, OwnCode
 from alray.config.sections.replica_checks import layout_faults
@@ -22,7 +21,7 @@ from alray.data.batches import EvaluationBatches, TrainBatches
 from alray.data.opening import check_pictures
 from alray.models.network import Network
 from alray.models.split_backward import splits
-from alray.planning.prediction.all_reduce import LinkCost, averaged_over
+from alray.planning.prediction.all_reduce import LinkCost
 from alray.planning.prediction.basis import basis_of
 from alray.planning.prediction.costs import Costs, Link
 from alray.planning.prediction.machines import Device, Machines
@@ -32,20 +31,20 @@ from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.shares import first_shares
 from alray.planning.prediction.stage_devices import AS_HERE, StageDevices
 from alray.planning.schedules.partition_rules import partition_faults, refuse, stage_faults
+from alray.planning.schedules.schedule import kinds_of
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.channel.all_reduce import all_reduce_class
 from alray.runtime.channel.compression import compression_class
 from alray.runtime.channel.message import packed_layout
 from alray.runtime.device import devices
-from alray.runtime.device.machine_memory import machine_memory_bytes
 from alray.runtime.options import Options
 from alray.runtime.planner.action_overhead import time_action_overhead
 from alray.runtime.planner.cached_costs import cache_encoders, cached_costs, cached_encoders
-from alray.runtime.planner.costs_file import in_proportion, on_their_devices, probed, read_costs
+from alray.runtime.planner.costs_file import in_proportion, probed, read_costs
 from alray.runtime.planner.memory_limits import require_memory, stage_memory_limits, step_setting
 from alray.runtime.planner.micro_batches import with_micro_batches
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
-from alray.runtime.planner.stage_devices import FindsDevices, Layout, stage_links, with_their_resources
+from alray.runtime.planner.stage_devices import FindsDevices, stage_links, with_their_resources
 from alray.runtime.planner.updates import notes_on_length, require_an_update
 from alray.runtime.probe.device_speed import SpeedTest
 from alray.runtime.probe.estimate import costs_on, estimate_costs, given_costs, in_micro_batches
@@ -75,6 +74,10 @@ class Planner:
 
     workload: Workload
     one_process: bool = False
+
+    @property
+    def spec(self) -> Spec:
+        return self.workload.spec
 
     @classmethod
     def open(
@@ -128,7 +131,10 @@ class Planner:
         elif changes := workload.facts.identity.changes(options.data):
             note(f"these are not the data that the recorded run had: {'; '.join(changes.values())}")
         workload.require_measured_stop()
-        _require_components(spec, len(workload.network))
+        # The checks of a spec do not know how many components a model is cut into.
+        cut = spec.pipeline.partition
+        numbers = len(workload.network), spec.pipeline.stages, spec.virtual_stages
+        refuse(stage_faults(*numbers) if isinstance(cut, str) else partition_faults(cut, *numbers))
         spec = with_micro_batches(spec, workload.network)
         require_whole_norms(spec, workload.network)
         require_samples_to_normalise(spec, workload)
@@ -137,9 +143,7 @@ class Planner:
         workload.network.require_parts(spec.optimizer.rate_factors)
         all_reduce_class(spec.replicas.all_reduce, code)
         compression_class(spec.replicas.compression, code)
-        for line in workload.notes:
-            note(line)
-        for line in notes_on_length(workload):
+        for line in (*workload.notes, *notes_on_length(workload)):
             note(line)
         return cls(replace(workload, spec=spec), options.inline)
 
@@ -163,17 +167,20 @@ class Planner:
         Raises:
             PlanError: if `probe` and a component is larger than this machine's memory.
         """
-        given = self.workload.spec.pipeline.costs
+        given = self.spec.pipeline.costs
         if given is not None:
             if probe:
-                _require_memory(self.workload)
+                require_memory(self.workload)
             counted = self._estimate()
             wait_until_quiet()  # nothing is measured here, but what went wrong meanwhile is raised
             if isinstance(given, Path):
-                timed = read_costs(given, self.workload.spec, counted, self._machines)
+                timed = read_costs(given, self.spec, counted, self._machines)
             else:
-                timed = given_costs(counted, given, batch_size=self.workload.spec.data.batch_size)
-            return on_their_devices(timed, self._machines)
+                timed = given_costs(counted, given, batch_size=self.spec.data.batch_size)
+            # An accelerator sends from its own memory: its sender takes no time for a message.
+            if self._machines is not None and self._machines.kinds[0].accelerator:
+                timed = replace(timed, edge_latency_s=0.0, edge_s_per_byte=0.0)
+            return timed
         if self._machines is not None:
             if probe:
                 raise PlanError(
@@ -186,21 +193,19 @@ class Planner:
         if not probe:
             return self._estimate()
         surroundings = self.surroundings(any_layout=any_layout)
-        if kept is not None:
-            measure = partial(self._measure, surroundings, wait_until_quiet)
-            return cached_costs(kept, self.workload.spec, self.workload.code, surroundings, measure)
-        return self._measure(surroundings, wait_until_quiet)
+        measure = partial(self._measure, surroundings, wait_until_quiet)
+        return cached_costs(kept, self.spec, self.workload.code, surroundings, measure)
 
-    def costs_for_others(self, note: Note = lambda line: None) -> Costs:
+    def costs_for_others(self, note: Note) -> Costs:
         """Costs measured here for any number of stages, as a file has them."""
         costs = self._measure(self.surroundings(any_layout=True), lambda: None)
-        if (line := measured_beside(costs.taken_processors)) is not None:
+        for line in measured_beside(costs.taken_processors):
             note(line)
-        return probed(costs, self.workload.spec)
+        return probed(costs, self.spec)
 
     def _measure(self, surroundings: Surroundings, wait_until_quiet: Callable[[], None]) -> Costs:
-        _require_memory(self.workload)
-        resources, deterministic = self.workload.spec.resources, self.workload.spec.run.deterministic
+        require_memory(self.workload)
+        resources, deterministic = self.spec.resources, self.spec.run.deterministic
         with (
             devices.configured(resources.threads, deterministic, surroundings.device, resources.tf32),
             self._batches() as batches,
@@ -223,25 +228,14 @@ class Planner:
             engine: that of the run; None: nothing runs. The memory of GPUs that it will measure for `fitted` limits no
                 stage before.
         """
-        spec = self.workload.spec
-        for line in _plan_notes(self.workload.network, costs, one_process=self.one_process):
+        spec = self.spec
+        for line in _plan_notes(self.workload.network, costs, one_process=self.one_process, runs=engine is not None):
             note(line)
-        if engine is None:
-            for line in _unmeasured_notes(spec):
-                note(line)
-        to_measure = engine is not None and engine.measures_devices()
-        return self.plan_for(costs, spec.pipeline.stages, spec.replicas.count, to_measure=to_measure)
+        found = StageDevices(to_measure=engine is not None and engine.measures_devices())
+        return self.plan_for(costs, spec.pipeline.stages, spec.replicas.count, found)
 
-    def plan_for(
-        self,
-        costs: Costs,
-        stages: int,
-        replicas: int,
-        found: StageDevices = AS_HERE,
-        *,
-        to_measure: bool = False,
-    ) -> Plan:
-        """The plan for this many stages and replicas, on the devices that the engine found.
+    def plan_for(self, costs: Costs, stages: int, replicas: int, found: StageDevices) -> Plan:
+        """The plan for this many stages and replicas, on the devices that the engine found, or will find.
 
         Another number of stages gets a new partition. It leaves the weights the same, bit for bit with local losses and
         up to rounding with backpropagation, unless messages are compressed between stages alone. Another number of
@@ -249,41 +243,32 @@ class Planner:
 
         Args:
             costs: as `costs` gives them; those of other shares are taken in proportion.
-            to_measure: the devices are still to be found: the memory here is not that of theirs.
         """
         if (samples := max(self._shares(replicas))) != costs.batch_size:
             costs = in_proportion(costs, self._estimate(samples))
-        spec = self.workload.spec
-        setting = self.setting(spec, costs, stages, replicas, found, to_measure=to_measure)
+        spec = self.spec
+        machines = self._machines
+        setting = self.setting(spec, costs, stages, replicas, found)
+        data = self.workload.data
+        measured = spec.run.splits(last=False)
+        there = [name for name, split in data.splits.items() if split is not None]
         plan = make_plan(
             setting,
-            self._partition(stages),
+            spec.pipeline.partition if stages == spec.pipeline.stages else "auto",
+            evaluation_batches=sum(len(EvaluationBatches(data, split)) for split in measured if split in there),
+            shares=self._shares(replicas),
             method=spec.method.kind,
             steps_per_epoch=self.workload.facts.steps_per_epoch,
             total_steps=self.workload.total_steps,
-            evaluation_batches=_evaluation_batches(self.workload),
-            shares=self._shares(replicas),
-            nodes=found.nodes if self._machines is None else self._machines.nodes_of(stages, replicas),
-        )
-        machines = self._machines
-        return replace(
-            plan,
-            deadline_s=spec.run.deadline_s or plan.deadline_s + _first_time_s(spec),
+            nodes=found.nodes if machines is None else machines.stage_devices(stages, replicas).nodes,
             assumed=self.workload.data.assumed,
             machines=None if machines is None else str(machines),
             basis=basis_of(setting.costs, machines, replicas=replicas),
         )
+        return replace(plan, deadline_s=spec.run.deadline_s or plan.deadline_s + _first_time_s(spec))
 
     def setting(
-        self,
-        spec: Spec,
-        costs: Costs,
-        stages: int,
-        replicas: int,
-        found: StageDevices = AS_HERE,
-        *,
-        to_measure: bool = False,
-        **others: Any,
+        self, spec: Spec, costs: Costs, stages: int, replicas: int, found: StageDevices = AS_HERE
     ) -> StepSetting:
         """The setting of a step: on the machines of the spec, where each stage has a device, or on what was found.
 
@@ -292,8 +277,7 @@ class Planner:
         Args:
             spec: that of the planner, perhaps in another layout.
             costs: as `costs` gives them. For machines, counted times are completed for the number of micro-batches.
-            found, to_measure: as for `plan_for`.
-            others: as for `step_setting`.
+            found: as for `plan_for`.
         """
         spec, machines, one_process = with_their_resources(spec), self._machines, self.one_process
         limits = stage_memory_limits(
@@ -303,7 +287,6 @@ class Planner:
             self.workload.device,
             one_process=one_process,
             found=found,
-            to_measure=to_measure,
         )
         setting = step_setting(
             spec,
@@ -313,7 +296,6 @@ class Planner:
             one_process=one_process,
             memory_limits=limits,
             in_turns=one_process and stages * replicas > 1,
-            **others,
         )
         if machines is not None:
             if costs.source == "roofline":
@@ -327,7 +309,7 @@ class Planner:
             found = machines.stage_devices(
                 stages,
                 replicas,
-                self._speeds(stages, replicas),
+                train_s=self._train_s,
                 shares=self._shares(replicas),
                 ring=setting.is_ring,
                 down=setting.scheduled.is_pipeline,
@@ -345,47 +327,42 @@ class Planner:
         """The plan for the devices that the engine has for the stages; `plan` itself if they equal this machine's."""
         if (found := engine.find_devices(plan, costs, self._speed_test, note)) is None:
             return plan
-        for line in found.lines:
+        for line in found.lines():
             note(line)
         return self.plan_for(costs, plan.stages, plan.replicas, found)
 
     def replanned(self, before: Plan, costs: Costs, engine: FindsDevices, note: Note) -> Plan:
         """The plan after a failure, with fewer replicas or stages if nodes are gone. Raises NodesLost if the others
         have no room for any number of them that the spec can run with."""
-        fewer = self._fewer(before)
-        possible = [each for each in fewer if next(layout_faults(self.workload.spec, *each), None) is None]
+        # Replicas are given up before stages, because a network may need all its stages.
+        fewer = [(before.stages, count) for count in range(before.replicas - 1, 0, -1)]
+        if isinstance(self.spec.resources.per_stage, dict):
+            fewer += [(count, 1) for count in range(before.stages - 1, 0, -1)]
+        possible = [each for each in fewer if next(layout_faults(self.spec, *each), None) is None]
         room = engine.room([(before.stages, before.replicas), *possible])
         if room is None:
             raise NodesLost(
                 "no node is left that can hold a stage"
                 if possible == fewer
                 else "the nodes that are left have no room for a number of stages and replicas that "
-                f"`{self.workload.spec.schedule_name}` can run with",
+                f"`{self.spec.schedule_name}` can run with",
                 hint="bring nodes back, then `alray resume` the run",
             )
         stages, replicas = room
         plan = before
         if (stages, replicas) != (before.stages, before.replicas):
-            plan = self.plan_for(costs, stages, replicas, to_measure=engine.measures_devices())
+            plan = self.plan_for(costs, stages, replicas, StageDevices(to_measure=engine.measures_devices()))
         plan = self.fitted(plan, costs, engine, note)
         if replicas != before.replicas:
             note(
                 f"there is room for {replicas} of {before.replicas} replicas: "
                 f"they take {list(plan.shares)} samples of each mini-batch from here on"
             )
-            if isinstance(self.workload.spec.replicas.synchronise, AverageEvery):
+            if isinstance(self.spec.replicas.synchronise, AverageEvery):
                 note("they continue from the mean of the weights and the optimizers of replica 0")
         if stages != before.stages:
             note(f"there is room for {stages} of {before.stages} stages: partition {list(plan.partition)} from here on")
         return plan
-
-    def _fewer(self, before: Plan) -> list[Layout]:
-        """Numbers of stages and replicas that need less room than those of a plan, the largest first. Replicas are
-        given up before stages, because a network may need all its stages."""
-        fewer = [(before.stages, count) for count in range(before.replicas - 1, 0, -1)]
-        if isinstance(self.workload.spec.resources.per_stage, dict):
-            fewer += [(count, 1) for count in range(before.stages - 1, 0, -1)]
-        return fewer
 
     def surroundings(self, *, any_layout: bool = False) -> Surroundings:
         """The load of this machine while a component computes, so that the probe can imitate it.
@@ -394,24 +371,22 @@ class Planner:
             any_layout: with micro-batches where the method has any, and with as many other stages as there are
                 processors for, although the spec may have one stage.
         """
-        spec, cores = self.workload.spec, self.cores()
+        spec, cores = self.spec, self.cores()
         stages, parts = spec.pipeline.stages, spec.micro_batches
         pipeline = stages > 1 and SCHEDULES[spec.schedule].is_pipeline
         at_once = 1 if cores is None else cores // spec.resources.threads
         if not any_layout:
             at_once = min(at_once, 1 if self.one_process else stages * spec.replicas.count)
         elif not spec.method.local_losses:
-            pipeline, samples = True, max(self._shares(spec.replicas.count))
+            pipeline, samples = True, self._samples
             least = 1 if self.workload.network.needs_two_samples is None else 2
             if parts == 1:
                 parts = next((each for each in _MICRO_BATCHES if samples % each == 0 and samples // each >= least), 1)
-        return Surroundings(
-            device=self.workload.device, pipeline=pipeline, micro_batches=parts, others=max(0, at_once - 1)
-        )
+        return Surroundings(self.workload.device, pipeline, parts, others=max(0, at_once - 1))
 
     def _batches(self) -> TrainBatches:
         """The first mini-batches of the run, without loader workers."""
-        spec = self.workload.spec
+        spec = self.spec
         return TrainBatches(
             self.workload.data,
             seed=spec.seed,
@@ -433,7 +408,7 @@ class Planner:
             started = time.perf_counter()
             next(batches)
             times.append(time.perf_counter() - started)
-        return 0.0 if self.workload.spec.data.workers else median(times)
+        return 0.0 if self.spec.data.workers else median(times)
 
     def _estimate(self, samples: int | None = None) -> Costs:
         """
@@ -442,7 +417,7 @@ class Planner:
         """
         return estimate_costs(
             self.workload.network,
-            batch_size=samples or max(self._shares(self.workload.spec.replicas.count)),
+            batch_size=samples or self._samples,
             device=self.workload.device,
         )
 
@@ -451,7 +426,7 @@ class Planner:
         workload = self.workload
         return costs_on(
             workload.network,
-            batch_size=max(self._shares(workload.spec.replicas.count)),
+            batch_size=self._samples,
             device=device,
             here=workload.device,
         )
@@ -459,18 +434,8 @@ class Planner:
     @cached_property
     def _machines(self) -> Machines | None:
         """The machines elsewhere that the plans are for; None: this one, or those of a cluster."""
-        section = self.workload.spec.machines
+        section = self.spec.machines
         return None if section is None else section.described()
-
-    def _speeds(self, stages: int, replicas: int) -> dict[str, float] | None:
-        """The speed of each kind of device that the stages take, relative to the first one; None if there is one.
-
-        Raises PlanError where nothing is published of one, and where there are too few devices.
-        """
-        machines = self._machines
-        assert machines is not None, "the plan is for machines elsewhere"
-        kinds = tuple(dict.fromkeys(group.device for _, group in machines.taken(stages, replicas)))
-        return None if len(kinds) == 1 else {kind.name: self._train_s(kinds[0]) / self._train_s(kind) for kind in kinds}
 
     @cached_property
     def _train_s(self) -> Callable[[Device], float]:
@@ -492,34 +457,38 @@ class Planner:
         )
 
     def averaged(self, costs: Costs, replicas: int, link: Link | None) -> Costs:
-        """The costs with averages of gradients over the network between replicas, where it is known what is sent."""
-        spec = self.workload.spec
+        """The costs with averages of gradients over the network between replicas, where it is known what is sent.
+
+        The longer of two times counts: as measured between processes of one machine, and as the cost model says for
+        this link. For machines elsewhere only the latter does.
+        """
+        spec = self.spec
         sent_share = spec.replicas.compression.share_sent(self.workload.network.dtype.itemsize)
         if link is None or replicas == 1 or sent_share is None:
             return costs
-        if self._machines is not None:  # what was measured in the memory of one machine says nothing of this link
-            costs = replace(costs, components=tuple(replace(each, reduce_s=0.0) for each in costs.components))
-        return averaged_over(
-            costs,
-            LinkCost(
-                link.latency_s,
-                max(link.up_s_per_byte, link.down_s_per_byte),
-                "nccl" if accelerator.has_nccl(spec.resources.resolved_device) else "gloo",
-            ),
-            ranks=replicas,
-            seconds=all_reduce_class(spec.replicas.all_reduce, self.workload.code).seconds,
-            sent_share=sent_share,
-            interval=spec.replicas.average_interval(spec.optimizer.accumulate),
+        model = all_reduce_class(spec.replicas.all_reduce, self.workload.code)
+        over = LinkCost(
+            link.latency_s,
+            max(link.up_s_per_byte, link.down_s_per_byte),
+            "nccl" if accelerator.has_nccl(spec.resources.resolved_device) else "gloo",
         )
+        interval = spec.replicas.average_interval(spec.optimizer.accumulate)
+        components = []
+        for each in costs.components:
+            reduce_s = each.reduce_s if self._machines is None else 0.0
+            if each.gradient_bytes:
+                reduce_s = max(reduce_s, model.seconds(replicas, sent_share * each.gradient_bytes, over) / interval)
+            components.append(replace(each, reduce_s=reduce_s))
+        return replace(costs, components=tuple(components))
 
-    def _partition(self, stages: int) -> str | Sequence[int]:
-        """What the spec asks for, if it asks for so many stages."""
-        pipeline = self.workload.spec.pipeline
-        return pipeline.partition if stages == pipeline.stages else "auto"
+    @property
+    def _samples(self) -> int:
+        """The most samples of a mini-batch that a replica takes."""
+        return max(self._shares(self.spec.replicas.count))
 
     def _shares(self, replicas: int) -> tuple[int, ...]:
         """Samples of the first mini-batch for each replica."""
-        spec = self.workload.spec
+        spec = self.spec
         given = spec.replicas.shares if replicas == spec.replicas.count else None
         return first_shares(replicas, spec.data.batch_size, given)
 
@@ -528,8 +497,8 @@ class Planner:
         if self._machines is not None:
             return None
         if self.one_process:
-            return self.workload.spec.resources.threads
-        return len(os.sched_getaffinity(0)) if self.workload.spec.resources.resolved_device == "cpu" else None
+            return self.spec.resources.threads
+        return len(os.sched_getaffinity(0)) if self.spec.resources.resolved_device == "cpu" else None
 
 
 def _first_time_s(spec: Spec) -> float:
@@ -541,14 +510,13 @@ def _first_time_s(spec: Spec) -> float:
     return on_gpu_s + (_COMPILING_S if spec.run.compile else 0.0)
 
 
-def _plan_notes(network: Network, costs: Costs, *, one_process: bool) -> Iterator[str]:
+def _plan_notes(network: Network, costs: Costs, *, one_process: bool, runs: bool) -> Iterator[str]:
     """Yield the notes that the user should read before the plan of a spec."""
     spec = network.spec
     yield from _unsplit_notes(network)
     if spec.machines is not None:
         return
-    if (line := measured_beside(costs.taken_processors)) is not None:
-        yield line
+    yield from measured_beside(costs.taken_processors)
     if spec.pipeline.links and spec.pipeline.stages > 1:
         links = ", then ".join(f"{link.bandwidth} and {link.latency}" for link in spec.pipeline.links)
         yield (
@@ -556,19 +524,15 @@ def _plan_notes(network: Network, costs: Costs, *, one_process: bool) -> Iterato
             if one_process
             else f"messages between stages are delayed as over links of {links}"
         )
-
-
-def _unmeasured_notes(spec: Spec) -> Iterator[str]:
-    """Yield a note if stages are on devices of several kinds, which no run has measured."""
     kinds = set(map(spec.resources.device_of, range(spec.pipeline.stages)))
-    if spec.machines is None and len(kinds) > 1:
+    if len(kinds) > 1 and not runs:
         yield "stages on processors and on GPUs count as equally fast: only a run measures them"
 
 
 def _unsplit_notes(network: Network) -> Iterator[str]:
     """Yield a note if the schedule splits backward passes, and those of some components stay whole."""
     spec = network.spec
-    if "I" not in SCHEDULES[spec.schedule].kinds(spec.pipeline.stages):
+    if "I" not in kinds_of(SCHEDULES[spec.schedule], spec.pipeline.stages):
         return
     # Nothing waits for the gradients of component 0.
     components = [network.component(index, "meta") for index in range(1, len(network))]
@@ -587,25 +551,6 @@ def _unsplit_notes(network: Network) -> Iterator[str]:
                 else "only linear and convolutional layers that are modules of torch can be split"
             )
         )
-
-
-def _evaluation_batches(workload: Workload) -> int:
-    """The mini-batches of an evaluation during the run."""
-    data = workload.data
-    measured = workload.spec.run.splits(last=False)
-    return sum(len(EvaluationBatches(data, split)) for split in measured if data.splits.get(split) is not None)
-
-
-def _require_memory(workload: Workload) -> None:
-    if workload.device.type == "cpu":
-        require_memory(workload.network, machine_memory_bytes())
-
-
-def _require_components(spec: Spec, components: int) -> None:
-    """Raise PlanError if the stages of a spec do not suit so many components: the checks of a spec do not know how many
-    a model is cut into."""
-    cut, numbers = spec.pipeline.partition, (components, spec.pipeline.stages, spec.virtual_stages)
-    refuse(stage_faults(*numbers) if isinstance(cut, str) else partition_faults(cut, *numbers))
 
 
 def _require_edges(network: Network) -> None:

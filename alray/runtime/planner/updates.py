@@ -35,9 +35,12 @@ def require_an_update(workload: Workload) -> None:
             key="optimizer.accumulate",
             hint=f"set it to at most {total}, or make the run longer",
         )
-    if not any(_rates(workload)):
+    rates = Rates(workload.spec, workload.code)
+    updates = range(together, total + 1, together)
+    if not any(rates.at(step, data=workload.facts, total_steps=total) > 0.0 for step in updates):
+        which = "its only update" if len(updates) == 1 else f"all of its {len(updates)} updates"
         raise PlanError(
-            f"the run would learn nothing: the learning rate is 0 in {_all(total // together)}",
+            f"the run would learn nothing: the learning rate is 0 in {which}",
             key="lr_schedule",
             hint="let the rate be above 0 at some mini-batch, or make the run longer",
         )
@@ -86,15 +89,3 @@ def _begins(spec: Spec, data: DataFacts, mini_batches: MiniBatches) -> Iterator[
     if isinstance(replicas.disturbance, FixedDisturbance):
         first = (replicas.disturbance.epochs[0] - 1) * data.steps_per_epoch + 1
         yield "replicas.disturbance.epochs", first, "of a slowed replica"
-
-
-def _rates(workload: Workload) -> Iterator[bool]:
-    """Whether the rate is above 0, update by update."""
-    together, total = workload.spec.optimizer.accumulate, workload.total_steps
-    rates = Rates(workload.spec, workload.code)
-    for step in range(together, total + 1, together):
-        yield rates.at(step, data=workload.facts, total_steps=total) > 0.0
-
-
-def _all(updates: int) -> str:
-    return "its only update" if updates == 1 else f"all of its {updates} updates"

@@ -91,15 +91,15 @@ def time_reduction(component: Component, replicas: Replicas, accumulate: int, lo
         for each in begun:
             each.add_done_callback(lambda ended: together.abort() if ended.exception() is not None else None)
     faults = [fault for each in begun if (fault := each.exception()) is not None]
-    if faults:  # where one rank raises an error of its own, the others lose it
-        raise min(faults, key=_cause_first)
+    # Where one rank raises an error of its own, the others lose it: one of user code comes first, that of a rank that
+    # waited in vain last.
+    if faults:
+        raise min(
+            faults,
+            key=lambda fault: (isinstance(fault, threading.BrokenBarrierError), not isinstance(fault, UserCodeError)),
+        )
     seconds: float = median(max(times) for times in zip(*(each.result() for each in begun), strict=True))
     return seconds / replicas.average_interval(accumulate)
-
-
-def _cause_first(fault: BaseException) -> tuple[bool, bool]:
-    """A key for sorting: an error of user code first, that of a rank that waited in vain for another one last."""
-    return isinstance(fault, threading.BrokenBarrierError), not isinstance(fault, UserCodeError)
 
 
 def _naming_own_code(replicas: Replicas) -> AbstractContextManager[None]:

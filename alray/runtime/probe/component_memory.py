@@ -12,7 +12,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import astuple, dataclass, replace
 from functools import partial
 from typing import Any
 from weakref import ref
@@ -35,32 +34,26 @@ from alray.runtime.stage.work.backpropagation import MicroBatching
 
 _LENGTHS = (8, 16)  # of the sequences at which recurrent layers are counted
 _FEW_SAMPLES = 2  # batch normalisation refuses a single sample
-_META = torch.device("meta")
 _CPU = torch.device("cpu")
 Function = Callable[..., Any]
-
-
-@dataclass(frozen=True)
-class ComponentMemory:
-    """Bytes of one component in training, without weights and optimizer state. `ComponentCosts` explains the names."""
-
-    activation_bytes: int
-    forward_peak_bytes: int
-    backward_peak_bytes: int
-    adding_peak_bytes: int
-    update_peak_bytes: int
-    activation_fixed_bytes: int = 0
-    forward_fixed_bytes: int = 0
-    backward_fixed_bytes: int = 0
-    adding_fixed_bytes: int = 0
+_FIXED = {
+    "activation_fixed_bytes": "activation_bytes",
+    "forward_fixed_bytes": "forward_peak_bytes",
+    "backward_fixed_bytes": "backward_peak_bytes",
+    "adding_fixed_bytes": "adding_peak_bytes",
+}
+"""What does not depend on the number of samples, by name, and of what it is a part."""
 
 
 class _ValuesNeededError(Exception):
     """The code of a component does not work with tensors without memory."""
 
 
-def component_memory(network: Network, index: int, batch_size: int, device: torch.device) -> ComponentMemory:
-    """The memory of component `index` for mini-batches of `batch_size` samples of full length on `device`.
+def component_memory(network: Network, index: int, batch_size: int, device: torch.device) -> dict[str, int]:
+    """The bytes of component `index` in training, by the fields of `ComponentCosts`.
+
+    They are those of mini-batches of `batch_size` samples of full length on `device`, without weights and the state of
+    optimizers.
 
     Nothing is allocated. This draws from the global random stream; the caller must restore it.
 
@@ -71,29 +64,20 @@ def component_memory(network: Network, index: int, batch_size: int, device: torc
     try:
         whole = _count(network, index, batch_size, at, device)
     except _ValuesNeededError:
-        at = _META  # the block has run there before, when the shape of its output was found
+        at = torch.device("meta")  # the block has run there before, when the shape of its output was found
         whole = _count(network, index, batch_size, at, device)
     # Mini-batches are cut only where gradients travel. Two sizes give a line; its intercept is what does not depend on
     # the number of samples.
     if network.method.local_losses or batch_size <= _FEW_SAMPLES:
         return whole
     few = _count(network, index, _FEW_SAMPLES, at, device)
-
-    def fixed(name: str) -> int:
-        less: int = getattr(few, name)
-        more: int = getattr(whole, name)
-        return max(0, round(less - _FEW_SAMPLES * (more - less) / (batch_size - _FEW_SAMPLES)))
-
-    return replace(
-        whole,
-        activation_fixed_bytes=fixed("activation_bytes"),
-        forward_fixed_bytes=fixed("forward_peak_bytes"),
-        backward_fixed_bytes=fixed("backward_peak_bytes"),
-        adding_fixed_bytes=fixed("adding_peak_bytes"),
-    )
+    more = batch_size - _FEW_SAMPLES
+    return whole | {
+        name: max(0, round(few[of] - _FEW_SAMPLES * (whole[of] - few[of]) / more)) for name, of in _FIXED.items()
+    }
 
 
-def _count(network: Network, index: int, samples: int, device: torch.device, target: torch.device) -> ComponentMemory:
+def _count(network: Network, index: int, samples: int, device: torch.device, target: torch.device) -> dict[str, int]:
     """The bytes for this number of samples.
 
     A recurrent layer over rows of different lengths does many operations at each position. Counting them takes long,
@@ -113,14 +97,12 @@ def _count(network: Network, index: int, samples: int, device: torch.device, tar
         return _count_at(network, index, samples, device, target, None)
     short, longer = (_count_at(network, index, samples, device, target, length) for length in _LENGTHS)
     ratio = (positions - _LENGTHS[0]) / (_LENGTHS[1] - _LENGTHS[0])
-    return ComponentMemory(
-        *(round(low + ratio * (high - low)) for low, high in zip(astuple(short), astuple(longer), strict=True))
-    )
+    return {name: round(low + ratio * (longer[name] - low)) for name, low in short.items()}
 
 
 def _count_at(
     network: Network, index: int, samples: int, device: torch.device, target: torch.device, positions: int | None
-) -> ComponentMemory:
+) -> dict[str, int]:
     """The bytes for sequences of this many positions; None: of full length.
 
     Where a mini-batch may be cut, it has two micro-batches: the second one adds to the gradients of the first.
@@ -151,7 +133,13 @@ def _count_at(
             update = _peak_without_memory(work, meter)
     if update is None:
         update = max(_peak_with_memory(optimizer, target) for optimizer in component.optimizers().values())
-    return ComponentMemory(retained, forward, backward, adding, update)
+    return {
+        "activation_bytes": retained,
+        "forward_peak_bytes": forward,
+        "backward_peak_bytes": backward,
+        "adding_peak_bytes": adding,
+        "update_peak_bytes": update,
+    }
 
 
 def _update_peak(update: Callable[[], object], parameters: Iterable[nn.Parameter], meter: MemoryMeter) -> int:

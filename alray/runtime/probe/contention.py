@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain, pairwise
 from pathlib import Path
 from statistics import NormalDist, mean, median
@@ -24,14 +23,6 @@ _PAIRS = 5
 _STARTING_S = 0.01  # until all companions compute: a process that is woken starts when its waker sleeps
 _OF_TWO = NormalDist().inv_cdf(0.75) * math.sqrt(2.0)  # how much two normal numbers differ, in standard deviations
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # which of them NumPy's matrix products read
-
-
-@dataclass(frozen=True)
-class ComputationTimes:
-    """The seconds of one computation."""
-
-    wall_s: float
-    processor_s: float
 
 
 class Companions:
@@ -94,31 +85,23 @@ def companions(count: int, *, threads: int) -> Iterator[Companions]:
             process.communicate()
 
 
-@dataclass(frozen=True)
-class Contention:
-    """What stages on the same machine do to each other's computing. The fields are those of `Costs`."""
-
-    contention: float = 1.0
-    jitter_s: float = 0.0
-
-
-def measure_contention(work: Callable[[], list[ComputationTimes]], others: Companions) -> Contention:
-    """How work changes while all of `others` compute.
+def measure_contention(work: Callable[[], list[tuple[float, float]]], others: Companions) -> tuple[float, float]:
+    """How much slower work is while all of `others` compute, and how uneven: `contention` and `jitter_s` of `Costs`.
 
     Args:
-        work: does some work at least twice and returns the times of each. It runs alone and next to the others in
-            alternation, so that a machine that changes its speed affects both.
+        work: does some work at least twice, and returns the seconds of each, and those of processors. It runs alone and
+            next to the others in alternation, so that a machine that changes its speed affects both.
     """
     ratios: list[float] = []
     walls: list[list[float]] = []
     for _ in range(_PAIRS):
-        alone_s = mean(each.processor_s for each in work())
+        alone_s = mean(busy_s for _, busy_s in work())
         with others.working():
             time.sleep(_STARTING_S)
             beside = work()
-        ratios.append(mean(each.processor_s for each in beside) / alone_s)
-        walls.append([each.wall_s for each in beside])
-    return Contention(max(1.0, median(ratios)), _jitter_s(walls))
+        ratios.append(mean(busy_s for _, busy_s in beside) / alone_s)
+        walls.append([wall_s for wall_s, _ in beside])
+    return max(1.0, median(ratios)), _jitter_s(walls)
 
 
 def _jitter_s(walls: Sequence[Sequence[float]]) -> float:

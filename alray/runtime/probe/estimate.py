@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, Literal, TypeVar
 
@@ -163,11 +163,13 @@ def _count_all(network: Network, batch_size: int, device: torch.device) -> tuple
 @lru_cache(maxsize=_MOST_COUNTED)
 def _training_operations(network: Network, samples: int, device: torch.device) -> dict[str, dict[str, list[Operation]]]:
     """What F, L and B of each kind of component do with so many samples."""
-
-    def count(index: int) -> dict[str, list[Operation]]:
-        return _operations(network, network.component(index, "meta"), samples, ("forward_s", "label_s", "backward_s"))
-
-    return _of_kinds(network, samples, device, count)
+    names = ("forward_s", "label_s", "backward_s")
+    return _of_kinds(
+        network,
+        samples,
+        device,
+        lambda index: _operations(network, network.component(index, "meta"), samples, names),
+    )
 
 
 def _of_kinds(
@@ -207,19 +209,21 @@ def _operations(
 
 
 def _costs(network: Network, batch_size: int, components: Sequence[ComponentCosts], **known: Any) -> Costs:
-    labels = network.method.given_labels["labels"].empty(batch_size, "meta")
+    spec = network.spec
+    method = network.method
+    labels = method.given_labels["labels"].empty(batch_size, "meta")
     read = [*network.incoming(0, batch_size, "meta").values(), labels]
     return Costs(
         batch_size=batch_size,
         components=tuple(components),
         batch_bytes=sum(tensor.nbytes for tensor in read),
-        copy_bytes=_copy_bytes(network),
-        copy_every=network.method.copy_every or 1,
-        precision=network.spec.run.precision,
-        optimizer=network.spec.optimizer.kind,
-        accumulate=network.spec.optimizer.accumulate,
-        method=network.spec.method.kind,
-        compiled=network.spec.run.compile,
+        copy_bytes=0 if method.copy_every is None else _nbytes(method.copied(network.encoders), 1),
+        copy_every=method.copy_every or 1,
+        precision=spec.run.precision,
+        optimizer=spec.optimizer.kind,
+        accumulate=spec.optimizer.accumulate,
+        method=spec.method.kind,
+        compiled=spec.run.compile,
         **known,
     )
 
@@ -249,26 +253,14 @@ def _assumed_times(counted: _Counted, rate: float) -> ComponentCosts:
 def _times_on(counted: _Counted, spec: Spec, device: Device, reached: ReachedSpeed) -> ComponentCosts:
     """The times of a component on a device. An update reads and writes weights and state, and reads gradients; frozen
     weights it leaves as they are. To add a gradient to one that waits reads both and writes one."""
-    times = {name: seconds_on(done, spec, device, reached) for name, done in counted.operations.items()}
+    times: dict[str, Any] = {name: seconds_on(done, spec, device, reached) for name, done in counted.operations.items()}
     component = counted.component
     updated_bytes = 3 * component.gradient_bytes + 2 * counted.state_bytes
     moved_bytes = counted.each_mini_batch(updated_bytes, 3 * component.gradient_bytes)
     launches = counted.each_mini_batch(counted.tensors, counted.tensors)
-    return replace(
-        component,
-        forward_s=times["forward_s"],
-        backward_s=times["label_s"] + times["backward_s"],
-        label_s=times["label_s"],
-        update_s=moved_bytes / (reached.bandwidth * device.bytes_per_s) + launches * reached.launch_s,
-        infer_s=times["infer_s"],
-        route_s=times["route_s"],
-    )
-
-
-def _copy_bytes(network: Network) -> int:
-    if network.method.copy_every is None:
-        return 0
-    return _nbytes(network.method.copied(network.encoders), 1)
+    times["backward_s"] += times["label_s"]
+    update_s = moved_bytes / (reached.bandwidth * device.bytes_per_s) + launches * reached.launch_s
+    return replace(component, update_s=update_s, **times)
 
 
 def _nbytes(shapes: Mapping[str, Shape], samples: int) -> int:
@@ -362,7 +354,7 @@ def _count(network: Network, index: int, batch_size: int) -> _Counted:
         along_parameters=sum(map(trainable, (component.f, component.passage, component.decoder)))
         + (turn if adds_up else 0),
         turn_parameters=0 if adds_up else turn,
-        **asdict(component_memory(network, index, batch_size, trains_on)),
+        **component_memory(network, index, batch_size, trains_on),
     )
     moved_bytes = s_bytes + batch_size * facts.input.sample_bytes
     return _Counted(costs, operations, len(parameters), moved_bytes, state_bytes, together)

@@ -16,7 +16,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
@@ -38,13 +38,12 @@ from alray.runtime.device import devices
 from alray.runtime.device.out_of_memory import is_out_of_memory, problem_of, words_of
 from alray.runtime.probe.all_reduce import time_reduction
 from alray.runtime.probe.component_work import ComponentWork
-from alray.runtime.probe.contention import ComputationTimes, Contention, companions, measure_contention
+from alray.runtime.probe.contention import companions, measure_contention
 from alray.runtime.probe.estimate import estimate_costs
 from alray.runtime.probe.other_programs import Machine, taken
 from alray.runtime.probe.timing import ComponentTimings, ProbedAction, Timing, time_actions
 from alray.runtime.stage.work.backpropagation import MicroBatching
 
-_FIRST = "the first mini-batch"
 _WORK_S = 0.06  # least time of the work that is measured alone and next to other stages
 _LEAST = 2  # mini-batches of it, however long: one does not tell how uneven they are
 _OF_A_RUN = 0.07
@@ -54,7 +53,6 @@ _TRAINING = ("forward_s", "label_s", "backward_s", "update_s")
 _TOGETHER_S = 0.1  # of one mini-batch in neighbours, after which none is added that is of a known kind
 _TOLERANCE = 1e-3  # of the largest output; far above what the order of sums changes, and far below any influence
 _TOGETHER_BYTES = 64 << 20  # that neighbours work on which are measured together: a few times a processor's caches
-_NO_PARTS = {"input_gradient_s": 0.0, "weight_gradients_s": 0.0}
 _ENDLESS = sys.maxsize  # micro-batches or mini-batches that add up to an update, of which none is the last one
 
 
@@ -102,7 +100,7 @@ def probe_costs(
             for indices in divide(names, counted):
                 new = {names[index] for index in indices} - set(kinds)
                 works = _begun(network, names, indices, incoming, passed_on)
-                timing = Timing(share=len(new) / len(set(names)), device=device)
+                timing = Timing(len(new) / len(set(names)), device, partial(_faults_of, network))
                 measured = _measured(network, works, surroundings, timing)
                 for name in new:
                     alike = [index for index in works if names[index] == name]
@@ -111,7 +109,7 @@ def probe_costs(
                     with _faults_of(network, alike[0]):
                         seconds["update_s"] /= together
                         if together > 1:
-                            seconds["update_s"] += time_gathering(work.component, timing)
+                            seconds["update_s"] += time_gathering(work.component, Timing(timing.share, device))
                         seconds["reduce_s"] = time_reduction(work.component, spec.replicas, together, network.load)
                     if network.tokens is not None:
                         require_no_later_position(
@@ -124,25 +122,40 @@ def probe_costs(
                 passed_on = {name: passed_on[name] for name in passed_on.keys() & set(names[indices.stop - 1 :])}
             other_processors = machine.other_processors()
             local_losses = network.method.local_losses
-            contention = (
-                measure_contention(partial(_times_of, busiest, local_losses=local_losses), others)
-                if surroundings.others
-                else Contention()
-            )
+            contention = 1.0
+            jitter_s = 0.0
+            if surroundings.others:
+                contention, jitter_s = measure_contention(
+                    partial(_times_of, busiest, local_losses=local_losses), others
+                )
+                # What the rest of a run takes from a stage where the stages leave no processor free.
+                processors = len(os.sched_getaffinity(0))
+                contention += _OF_A_RUN / processors if used >= processors else 0.0
             edge_s_per_byte = _time_packing(max(component.output_bytes for component in counted.components))
     components = [kinds[name] for name in names]
+    busy_s = sum(kind.processor_s for kind in components)  # a block may also wait
     costs = replace(
         counted,
         source="probe",
         components=tuple(_with_times(*each, surroundings) for each in zip(counted.components, components, strict=True)),
-        processor_share=_processor_share(components, threads),
+        processor_share=min(1.0, busy_s / (threads * sum(kind.wall_s for kind in components))),
         edge_s_per_byte=edge_s_per_byte,
-        contention=contention.contention + (_interrupted(used) if surroundings.others else 0.0),
+        contention=contention,
         beside=len(others),
-        jitter_s=contention.jitter_s,
+        jitter_s=jitter_s,
         taken_processors=taken(other_processors, used) if device.type == "cpu" else 0.0,
     )
-    return _with_pipeline(costs, components) if surroundings.pipeline else costs
+    # The ratios of a split backward, where micro-batches were measured.
+    split = [kind.micro_batch for kind in components if kind.micro_batch.get("input_gradient_s", 0.0) > 0]
+    if not split or not surroundings.pipeline:
+        return costs
+    of_input = sum(seconds["input_gradient_s"] for seconds in split)
+    both = of_input + sum(seconds["weight_gradients_s"] for seconds in split)
+    return replace(
+        costs,
+        split_backward=both / sum(seconds["backward_s"] for seconds in split),
+        input_gradient_share=of_input / both,
+    )
 
 
 def _begun(
@@ -196,25 +209,24 @@ def _measured(
     network: Network, works: Mapping[int, ComponentWork], surroundings: Surroundings, timing: Timing
 ) -> dict[int, ComponentTimings]:
     """The measurements of neighbours, by their index."""
-    blaming = partial(_faults_of, network)
     buffers = {
         index: {name: buffer.clone() for name, buffer in unsaved_buffers(each.component).items()}
         for index, each in works.items()
     }
     local_losses = network.method.local_losses
-    timed = time_actions(mini_batch_of(works, local_losses=local_losses), timing, blaming)
+    timed = time_actions(mini_batch_of(works, local_losses=local_losses), timing)
     for index, each in works.items():
         require_same_buffers(buffers[index], unsaved_buffers(each.component), index)
     if surroundings.micro_batches > 1 and not local_losses:
         samples = len(next(iter(works.values())).incoming["s"]) // surroundings.micro_batches
         of_parts = partial(_faults_of, network, tried_on=f"a micro-batch of {counted(samples, 'sample')}")
-        for index, seconds in time_micro_batches(network, works, samples, timing, blaming=of_parts).items():
+        for index, seconds in time_micro_batches(network, works, samples, replace(timing, blaming=of_parts)).items():
             timed[index].micro_batch = seconds
     return timed
 
 
 @contextmanager
-def _faults_of(network: Network, index: int, tried_on: str = _FIRST) -> Iterator[None]:
+def _faults_of(network: Network, index: int, tried_on: str = "the first mini-batch") -> Iterator[None]:
     """Turn an error of the block into one that names component `index`, and what it was tried on."""
     try:
         yield
@@ -236,20 +248,21 @@ def _faults_of(network: Network, index: int, tried_on: str = _FIRST) -> Iterator
         ) from error
 
 
-def _times_of(works: Mapping[int, ComponentWork], *, local_losses: bool) -> list[ComputationTimes]:
-    """The times of a few mini-batches, each through all these neighbours. One component alone would stay in its
-    processor's caches, and so lose less beside other stages than a stage does.
+def _times_of(works: Mapping[int, ComponentWork], *, local_losses: bool) -> list[tuple[float, float]]:
+    """The seconds of a few mini-batches, each through all these neighbours, and those of processors.
+
+    One component alone would stay in its processor's caches, and so lose less beside other stages than a stage does.
 
     Processor seconds tell how much slower it is beside others. Wall time would also count the time that other processes
     run.
     """
     trained = [each for each in mini_batch_of(works, local_losses=local_losses) if each.name in _TRAINING]
-    began, found = time.perf_counter(), list[ComputationTimes]()
+    began, found = time.perf_counter(), list[tuple[float, float]]()
     while len(found) < _LEAST or time.perf_counter() - began < _WORK_S:
         started, busy = time.perf_counter(), time.process_time()
         for action in trained:
             action.run()
-        found.append(ComputationTimes(time.perf_counter() - started, time.process_time() - busy))
+        found.append((time.perf_counter() - started, time.process_time() - busy))
     return found
 
 
@@ -265,36 +278,6 @@ def _with_times(component: ComponentCosts, kind: ComponentTimings, surroundings:
         forward_fixed_s=(part_s["forward_s"] - component.forward_s * share) / (1.0 - share),
         backward_fixed_s=(part_s["backward_s"] - component.backward_s * share) / (1.0 - share),
     )
-
-
-def _with_pipeline(costs: Costs, measured: Sequence[ComponentTimings]) -> Costs:
-    """The costs, with the ratios of a split backward pass if micro-batches were measured."""
-    split = [kind.micro_batch for kind in measured if kind.micro_batch.get("input_gradient_s", 0.0) > 0]
-    if not split:
-        return costs
-    of_input = sum(seconds["input_gradient_s"] for seconds in split)
-    both = of_input + sum(seconds["weight_gradients_s"] for seconds in split)
-    return replace(
-        costs,
-        split_backward=both / sum(seconds["backward_s"] for seconds in split),
-        input_gradient_share=of_input / both,
-    )
-
-
-def _interrupted(threads: int) -> float:
-    """The share of a stage's time that the rest of a run takes from it, where the stages leave no processor free.
-
-    Args:
-        threads: of all stages together.
-    """
-    processors = len(os.sched_getaffinity(0))
-    return _OF_A_RUN / processors if threads >= processors else 0.0
-
-
-def _processor_share(measured: Sequence[ComponentTimings], threads: int) -> float:
-    """Share of the components' time in which processors were busy; a block may also wait."""
-    wall_s = sum(kind.wall_s for kind in measured)
-    return min(1.0, sum(kind.processor_s for kind in measured) / (wall_s * threads))
 
 
 def _time_packing(nbytes: int) -> float:
@@ -362,11 +345,7 @@ def require_no_later_position(component: Component, facts: EncoderFacts, incomin
 
 
 def time_micro_batches(
-    network: Network,
-    works: Mapping[int, ComponentWork],
-    samples: int,
-    timing: Timing,
-    blaming: Callable[[int], AbstractContextManager[None]] = lambda index: nullcontext(),
+    network: Network, works: Mapping[int, ComponentWork], samples: int, timing: Timing
 ) -> dict[int, dict[str, float]]:
     """The seconds of neighbours that compute a micro-batch as a stage does: first up, then down.
 
@@ -379,28 +358,28 @@ def time_micro_batches(
     Args:
         works: of components that do not have local losses, on a mini-batch.
         samples: of a micro-batch.
-        blaming: see `time_actions`.
     """
 
     def cut(cut: MicroBatching) -> dict[int, ComponentWork]:
         parts = {}
         for index, each in works.items():
-            with blaming(index):
+            with timing.blaming(index):
                 part = {name: tensor[:samples] for name, tensor in each.incoming.items()}
                 parts[index] = ComponentWork(network, each.component, part, cut)
         return parts
 
     parts = cut(MicroBatching(_ENDLESS))
     backward = actions_of(parts, "backward_s")[::-1]
-    whole = time_actions([*actions_of(parts, "forward_s"), *backward], timing, blaming)
+    whole = time_actions([*actions_of(parts, "forward_s"), *backward], timing)
     halves: dict[int, ComponentTimings] = {}
+    none = {"input_gradient_s": 0.0, "weight_gradients_s": 0.0}
     # The first component of the network has no gradient for its input.
     if not network.spec.run.compile and any(index > 0 for index in works):
         parts = cut(MicroBatching(_ENDLESS, {(0, 0)}))
         parts.pop(0, None)
         names = ("forward_s", "input_gradient_s", "weight_gradients_s")
         forward, inputs, weights = (actions_of(parts, name) for name in names)
-        halves = time_actions([*forward, *inputs[::-1], *weights[::-1]], timing, blaming)
+        halves = time_actions([*forward, *inputs[::-1], *weights[::-1]], timing)
         for index, timed in halves.items():
             longer_s = timed.seconds["forward_s"] - whole[index].seconds["forward_s"]
             timed.seconds["input_gradient_s"] += max(0.0, longer_s)
@@ -408,7 +387,7 @@ def time_micro_batches(
         for optimizer in each.component.optimizers().values():
             optimizer.zero_grad()
     return {
-        index: {**_NO_PARTS, **(halves[index].seconds if index in halves else {}), **each.seconds}
+        index: {**none, **(halves[index].seconds if index in halves else {}), **each.seconds}
         for index, each in whole.items()
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import psutil
@@ -84,22 +85,20 @@ def taken(other_processors: float, used: int) -> float:
     return max(0.0, other_processors - max(0, free))
 
 
-def measured_beside(taken_processors: float) -> str | None:
-    """What to say of times predicted from components that were measured beside other programs; None if these took next
-    to nothing."""
-    if taken_processors <= BUSY:
-        return None
-    return (
-        f"other programs took {taken_processors:.1f} processors while the components were measured, so the predicted "
-        "times may be wrong"
-    )
+def measured_beside(taken_processors: float) -> Iterator[str]:
+    """Yield what to say of times predicted from components that were measured beside other programs, unless these took
+    next to nothing."""
+    if taken_processors > BUSY:
+        yield (
+            f"other programs took {taken_processors:.1f} processors while the components were measured, so the "
+            "predicted times may be wrong"
+        )
 
 
-def trained_beside(taken_processors: float) -> str | None:
+def trained_beside(taken_processors: float) -> Iterator[str]:
     """The same of times measured in training."""
-    if taken_processors <= BUSY:
-        return None
-    return f"other programs took {taken_processors:.1f} processors from this run, so its times cannot be compared"
+    if taken_processors > BUSY:
+        yield f"other programs took {taken_processors:.1f} processors from this run, so its times cannot be compared"
 
 
 def processor_seconds() -> float:

@@ -60,10 +60,12 @@ class Timing:
         share: the part of `PROBE_S` that these measurements may take, in 0..1.
         device: an accelerator computes while the host goes on, so the end of each action is waited for, and then rounds
             are timed as a stage runs them, without these waits.
+        blaming: gives the context within which each action of a component runs, by its index.
     """
 
     share: float = 1.0
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    blaming: Callable[[int], AbstractContextManager[None]] = lambda index: nullcontext()
 
     @property
     def seconds(self) -> float:
@@ -98,11 +100,7 @@ class ComponentTimings:
         )
 
 
-def time_actions(
-    actions: Sequence[ProbedAction],
-    timing: Timing,
-    blaming: Callable[[int], AbstractContextManager[None]] = lambda index: nullcontext(),
-) -> dict[int, ComponentTimings]:
+def time_actions(actions: Sequence[ProbedAction], timing: Timing) -> dict[int, ComponentTimings]:
     """Run all actions in order, repeatedly, until the median of a round is steady; at most for `timing.seconds`.
 
     The first `WARM_UPS` rounds do not count. After `LEAST_REPEATS` more, the actions of evaluations run no more. An
@@ -110,9 +108,6 @@ def time_actions(
     one that is sometimes interrupted takes longer than its median, and in a round some action is. On an accelerator
     it is a round without waits for its actions, if that is shorter: a stage gives its accelerator the next action
     meanwhile.
-
-    Args:
-        blaming: each action runs within the context that this gives for the index of its component.
     """
     samples: list[list[float]] = [[] for _ in actions]
     timed = {action.index: ComponentTimings() for action in actions}
@@ -127,7 +122,7 @@ def time_actions(
         for action, times in zip(actions, samples, strict=True):
             if action.name in _OF_EVALUATION and len(rounds) >= WARM_UPS + LEAST_REPEATS:
                 continue
-            with blaming(action.index):
+            with timing.blaming(action.index):
                 started, busy = time.perf_counter(), time.process_time()
                 action.run()
                 wait_for_all(timing.device)
@@ -144,7 +139,7 @@ def time_actions(
     if trained:
         round_s = median(rounds[WARM_UPS:])
         if is_accelerator(timing.device):
-            round_s = min(round_s, _round_ahead_s(trained, timing.device, blaming))
+            round_s = min(round_s, _round_ahead_s(trained, timing))
         together = zip(actions, medians, strict=True)
         factor = round_s / sum(seconds for action, seconds in together if action.name not in _OF_EVALUATION)
     for action, seconds in zip(actions, medians, strict=True):
@@ -152,18 +147,14 @@ def time_actions(
     return timed
 
 
-def _round_ahead_s(
-    actions: Sequence[ProbedAction],
-    device: torch.device,
-    blaming: Callable[[int], AbstractContextManager[None]],
-) -> float:
+def _round_ahead_s(actions: Sequence[ProbedAction], timing: Timing) -> float:
     """The median time of a round for whose end alone the host waits."""
     rounds = []
     for _ in range(ROUNDS_AHEAD):
         started = time.perf_counter()
         for action in actions:
-            with blaming(action.index):
+            with timing.blaming(action.index):
                 action.run()
-        wait_for_all(device)
+        wait_for_all(timing.device)
         rounds.append(time.perf_counter() - started)
     return median(rounds)

@@ -19,7 +19,7 @@ from torch import nn
 
 from alray.models.component import Component
 from alray.models.replica_norm import ReplicaSums
-from alray.planning.prediction.shares import balanced_shares, shares_of_part
+from alray.planning.prediction.shares import ideal_shares, integer_shares, shares_of_part
 from alray.runtime.channel.edge import Waiting
 from alray.runtime.stage.assignment import Assignment
 
@@ -231,7 +231,8 @@ class SeveralReplicas(Replication, ABC):
             for stage in range(self._stages):
                 of_stages.append(float((yield from self._get(f"computed {epoch} {replica} {stage}"))))
             times.append(max(of_stages))
-        self.shares = balanced_shares(self.shares, times, self._batch_size, self._least_share)
+        ideal = ideal_shares(self.shares, times, self._batch_size)
+        self.shares = integer_shares(ideal, self._batch_size, self._least_share)
 
     def _get(self, key: str) -> Waiting[bytes]:
         # A TCPStore wakes those that wait for a key. A FileStore only looks every 10 ms, so look here, and more often.

@@ -12,7 +12,7 @@ import pytest
 from alray.core.errors import PlanError
 from alray.planning.prediction.best import best_cut
 from alray.planning.prediction.costs import Costs
-from alray.planning.prediction.limits import limited_by
+from alray.planning.prediction.make import limited_by
 from alray.planning.prediction.memory import memory_of, run_bytes, stage_ranges
 from alray.planning.prediction.partition import partition_uniform
 from alray.planning.prediction.predict import predict_step
@@ -182,11 +182,10 @@ def test_the_memory_of_runs_agrees_with_the_stages(
     averaged = tuple(replace(each, average_bytes=900, average_state_bytes=500) for each in costs.components)
     costs = replace(costs, components=averaged)
     setting = StepSetting(schedule, costs, 3, 4, micro_batches, memories=(memory, ON_CPU, memory), replicas=replicas)
-    nbytes = run_bytes(setting)
     for cut in every_cut(6, 3):
         for stage, own in enumerate(stage_ranges(cut)):
             exact = memory_of(setting, cut, stage).total_bytes
-            assert nbytes(stage, own.start, own.stop) == exact
+            assert run_bytes(setting, stage, own.start, own.stop) == exact
 
 
 @pytest.mark.parametrize(

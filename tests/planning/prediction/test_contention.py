@@ -20,7 +20,7 @@ Make = Callable[..., Costs]
 
 def crowding(schedule: str, stages: int, others: int) -> list[float]:
     """Of stages with F = 1, B = 2 and U = 1."""
-    durations = Durations([1] * stages, [2] * stages, [1] * stages)
+    durations = Durations({"F": [1] * stages, "B": [2] * stages, "U": [1] * stages})
     return simulate(Program.of_schedule(SCHEDULES[schedule], stages, 12), durations, in_flight=4).crowding(others)
 
 
@@ -101,8 +101,8 @@ def test_a_part_of_a_mini_batch_by_hand(make_costs: Make) -> None:
     first, *rest = costs.components  # F 10 ms, B 20 ms
     costs = replace(costs, components=(replace(first, forward_fixed_s=0.002, backward_fixed_s=-0.004), *rest))
     durations = RunSeconds(replace(setting(costs, "gpipe"), micro_batches=4)).of_cuts([1, 3])
-    assert durations.forward_s == pytest.approx([0.002 + 0.008 / 4, 0.040 / 4])
-    assert durations.backward_s == pytest.approx([-0.004 + 0.024 / 4 + 0.0005, 0.050 / 4])
+    assert durations.computing["F"] == pytest.approx([0.002 + 0.008 / 4, 0.040 / 4])
+    assert durations.computing["B"] == pytest.approx([-0.004 + 0.024 / 4 + 0.0005, 0.050 / 4])
 
 
 def test_an_average_over_replicas_is_no_slower(make_costs: Make) -> None:

@@ -12,10 +12,11 @@ import pytest
 from alray.core.errors import PlanError, RequestError
 from alray.planning.prediction.best import best_cut
 from alray.planning.prediction.costs import ComponentCosts, Costs, Link
-from alray.planning.prediction.crossover import Axes, Contender, Crossover, Row, Steps, Way, map_crossover
+from alray.planning.prediction.crossover import Axes, Contender, Crossover, Layout, Row, Steps, map_crossover
 from alray.planning.prediction.fit import fit_of
 from alray.planning.prediction.make import make_plan
 from alray.planning.prediction.setting import StepSetting
+from alray.planning.schedules.table import SCHEDULES
 from alray.report.crossover import cell, findings, kind_of, refused, winners_table
 from alray.report.crossover_page import CrossoverReport
 
@@ -36,29 +37,30 @@ def contender(
     alone = Costs("given", "cpu", 1, 64, (equal,) * 8, edge_latency_s=0.0, edge_s_per_byte=0.0, action_overhead_s=0.0)
     alone = replace(alone, spread=spread)
 
-    def setting(way: Way, link: str) -> StepSetting:
+    def setting(layout: Layout, link: str) -> StepSetting:
+        schedule, stages, replicas, micro_batches = layout
         share = replace(
             alone,
-            batch_size=64 // way.replicas,
+            batch_size=64 // replicas,
             components=tuple(
                 replace(
                     each,
-                    forward_s=each.forward_s / way.replicas,
-                    backward_s=each.backward_s / way.replicas,
+                    forward_s=each.forward_s / replicas,
+                    backward_s=each.backward_s / replicas,
                     reduce_s=0.0 if link == "host" else 1.0,
                 )
                 for each in alone.components
             ),
         )
-        links = (SLOW,) * way.stages if link == "slow" and way.stages > 1 else ()
+        links = (SLOW,) * stages if link == "slow" and stages > 1 else ()
         return StepSetting(
-            way.schedule,
+            schedule,
             share,
-            way.stages,
+            stages,
             4,
-            way.micro_batches,
-            way.virtual_stages,
-            replicas=way.replicas,
+            micro_batches,
+            SCHEDULES[schedule].default_virtual_stages,
+            replicas=replicas,
             links=links,
         )
 
@@ -81,8 +83,8 @@ def crossed() -> Callable[..., Crossover]:
 def limited(usual: Contender, *limits: int) -> Contender:
     """The same on devices of which each stage has one with so many bytes."""
 
-    def setting(way: Way, link: str) -> StepSetting:
-        return replace(usual.setting(way, link), memory_limits=(limits * way.stages)[: way.stages])
+    def setting(layout: Layout, link: str) -> StepSetting:
+        return replace(usual.setting(layout, link), memory_limits=(limits * layout[1])[: layout[1]])
 
     return replace(usual, setting=setting)
 
@@ -95,20 +97,18 @@ def test_each_stage_keeps_within_its_own_device() -> None:
         only = limited(usual, 10**6, small)
         axes = Axes((1, 2), (4,), ("host",))
         found = map_crossover(Crossover("tiny", {}, axes, (only,), {}, 64), doing=lambda what: None)
-        partitions.append(next(row for row in found.at(2, "host") if row.way.stages == 2).fit.partition)
+        partitions.append(next(row for row in found.at(2, "host") if row.fit.stages == 2).fit.partition)
         assert found.at(1, "host"), "the first device is the large one"
     assert partitions[0] == (4, 4) and partitions[1][0] > 4
 
 
 def test_a_way_takes_as_long_as_its_plan(crossed: Callable[..., Crossover]) -> None:
     found = crossed()
-    ways = {(row.way.schedule, row.way.stages, row.way.replicas) for row in found.rows}
+    ways = {(row.fit.schedule, row.fit.stages, row.fit.setting.replicas) for row in found.rows}
     assert {("2bw", 4, 1), ("streamed", 2, 2), ("single", 1, 4), ("interleaved_1f1b", 2, 1)} <= ways
-    families = {family: contender("any", local_losses=family) for family in (True, False)}
     for link in AXES.links:
         row = found.at(4, link)[0]
-        setting = families[row.way.local_losses].setting(row.way, link)
-        plan = make_plan(setting, "auto", method="x", steps_per_epoch=1, total_steps=None, evaluation_batches=0)
+        plan = make_plan(row.fit.setting, "auto", method="x", steps_per_epoch=1, total_steps=None, evaluation_batches=0)
         assert row.step_s == pytest.approx(plan.predicted_step_time_s)
         assert row.fit.partition == plan.partition
         assert list(row.fit.memory_bytes) == [stage.memory.total_bytes for stage in plan.stage_plans]
@@ -118,9 +118,9 @@ def test_a_way_takes_as_long_as_its_plan(crossed: Callable[..., Crossover]) -> N
 def test_without_messages_the_rule_holds(crossed: Callable[..., Crossover], scale: float) -> None:
     found = crossed(scale, replace(AXES, micro_batches=(4, 8), links=("host",)))
     steps = {
-        (row.way.schedule, row.way.stages, row.way.micro_batches): row.step_s
+        (row.fit.schedule, row.fit.stages, row.fit.micro_batches): row.step_s
         for row in found.at(4, "host")
-        if row.way.replicas == 1
+        if row.fit.setting.replicas == 1
     }
     (alpha,) = [each.alpha for each in found.factors if each.method == "associated_learning"]
     assert alpha is not None and alpha == pytest.approx(scale)
@@ -132,18 +132,18 @@ def test_without_messages_the_rule_holds(crossed: Callable[..., Crossover], scal
 
 def test_steps_to_the_target_decide(crossed: Callable[..., Crossover]) -> None:
     even = cell(crossed(), 4, "host")
-    assert even.best is not None and even.best.way.local_losses and even.ratio is not None
+    assert even.best is not None and even.best.local_losses and even.ratio is not None
     over = int(1000 * even.ratio)
     known = {("backpropagation", None): Steps(1000, "given")}
     for steps, family in ((over - 20, True), (over + 20, False)):
         at = cell(replace(crossed(), steps=known | {("associated_learning", None): Steps(steps, "given")}), 4, "host")
-        assert at.best is not None and at.best.way.local_losses is family
+        assert at.best is not None and at.best.local_losses is family
         assert at.is_close and at.ratio == pytest.approx((1000 * even.ratio / steps) ** (1 if family else -1))
 
 
 def test_what_nobody_knows_is_said_to_be_assumed(crossed: Callable[..., Crossover]) -> None:
     found = replace(crossed(), steps={("backpropagation", None): Steps(1000, "given")})
-    sources = {row.way.schedule: found.steps_of(row.way) for row in found.rows}
+    sources = {row.fit.schedule: found.steps_of(row.method, row.fit.schedule) for row in found.rows}
     assert sources["1f1b"] == Steps(1000, "given")
     for schedule in ("streamed", "2bw"):
         own = sources[schedule]
@@ -154,8 +154,8 @@ def test_what_nobody_knows_is_said_to_be_assumed(crossed: Callable[..., Crossove
 def test_a_slow_link_turns_to_local_losses(crossed: Callable[..., Crossover]) -> None:
     found = crossed(1.3, SMALL)
     fast, slow = cell(found, 2, "host"), cell(found, 2, "slow")
-    assert fast.best is not None and not fast.best.way.local_losses
-    assert slow.best is not None and slow.best.way.local_losses
+    assert fast.best is not None and not fast.best.local_losses
+    assert slow.best is not None and slow.best.local_losses
 
 
 def test_a_place_is_close_where_other_costs_would_turn_it(crossed: Callable[..., Crossover]) -> None:
@@ -169,18 +169,20 @@ def test_a_place_is_close_where_other_costs_would_turn_it(crossed: Callable[...,
 
 def test_a_place_is_close_where_any_way_of_the_other_side_would_be_near() -> None:
     """The runner-up is as far at both ends; the third way is near at the low one."""
-    ways = {
-        Way("associated_learning", "streamed", 1, 1, 1, 1): (1.0, (0.5, 2.0)),
-        Way("backpropagation", "single", 1, 1, 1, 1): (1.2, (0.6, 2.4)),
-        Way("backpropagation", "1f1b", 2, 1, 4, 1): (1.3, (0.52, 2.9)),
-    }
-    fit = fit_of(contender("any", local_losses=False).setting(next(iter(ways)), "host"))
+    both = (contender("associated_learning", local_losses=True), contender("backpropagation", local_losses=False))
     rows = tuple(
-        Row(way, "host", replace(fit, predicted_step_time_s=step_s, predicted_step_range_s=ends), 0.0)
-        for way, (step_s, ends) in ways.items()
+        Row(
+            own.method,
+            "host",
+            replace(fit_of(own.setting(layout, "host")), predicted_step_time_s=step_s, predicted_step_range_s=ends),
+        )
+        for own, layout, step_s, ends in (
+            (both[0], ("streamed", 1, 1, 1), 1.0, (0.5, 2.0)),
+            (both[1], ("single", 1, 1, 1), 1.2, (0.6, 2.4)),
+            (both[1], ("1f1b", 2, 1, 4), 1.3, (0.52, 2.9)),
+        )
     )
     axes = Axes((2,), (4,), ("host",))
-    both = tuple(contender(way.method, local_losses=way.local_losses) for way in list(ways)[:2])
     for shown, close in ((rows[:2], False), (rows, True)):
         found = Crossover("tiny", {}, axes, both, {}, 64, rows=shown)
         at = cell(found, 2, "host")
@@ -195,7 +197,7 @@ def test_one_family_is_compared_by_its_kinds() -> None:
     found = map_crossover(Crossover("tiny", {}, AXES, only, {}, 64), doing=lambda what: None)
     at = cell(found, 4, "slow")
     assert at.best is not None and at.other is not None and at.ratio is not None
-    assert (kind_of(at.best.way), kind_of(at.other.way)) == ("BP 2bw", "BP zero_bubble")
+    assert (kind_of(at.best), kind_of(at.other)) == ("BP 2bw", "BP zero_bubble")
     assert at.ratio == pytest.approx(at.other.step_s / at.best.step_s)
     assert "\nslow,4,BP 2bw,4,1,4," in winners_table(found).csv
     page = " ".join(CrossoverReport(found).page().split())
@@ -213,21 +215,21 @@ def test_the_committed_tables_have_the_words_of_today(crossed: Callable[..., Cro
 def test_ways_on_fewer_devices_than_are_asked_for() -> None:
     only = (contender("associated_learning", local_losses=True),)
     found = map_crossover(Crossover("tiny", {}, Axes((6,), (8,), ("slow",)), only, {}, 64), doing=lambda what: None)
-    assert {row.way.devices for row in found.at(6, "slow")} == {1, 2, 3, 6}
+    assert {row.devices for row in found.at(6, "slow")} == {1, 2, 3, 6}
 
 
 def test_devices_with_little_memory(crossed: Callable[..., Crossover]) -> None:
-    whole = next(row for row in crossed().at(1, "host") if row.way.schedule == "single")
+    whole = next(row for row in crossed().at(1, "host") if row.fit.schedule == "single")
     limit = max(whole.fit.memory_bytes) // 2
     both = tuple(
         limited(contender(method, local_losses=method != "backpropagation"), limit)
         for method in ("associated_learning", "backpropagation")
     )
     found = map_crossover(Crossover("tiny", {}, SMALL, both, {}, 64), doing=lambda what: None)
-    assert {(row.way.schedule, row.way.micro_batches) for row in found.at(1, "host")} == {("1f1b", 4)}
+    assert {(row.fit.schedule, row.fit.micro_batches) for row in found.at(1, "host")} == {("1f1b", 4)}
     rows = found.at(2, "host")
     assert rows and all(max(row.fit.memory_bytes) <= limit for row in rows)
-    assert any(row.way.recomputes for row in found.rows)
+    assert any(row.fit.setting.recomputes for row in found.rows)
 
 
 def test_a_way_keeps_its_cut_where_the_search_weighs_no_cut_that_fits() -> None:
@@ -244,19 +246,19 @@ def test_a_way_keeps_its_cut_where_the_search_weighs_no_cut_that_fits() -> None:
     )
     limit = 25_000_000
 
-    def setting(way: Way, link: str) -> StepSetting:
-        if way.schedule != "interleaved_1f1b":
+    def setting(layout: Layout, link: str) -> StepSetting:
+        if layout[0] != "interleaved_1f1b":
             raise RequestError("this is about one schedule")
-        placed = usual.setting(way, link)
-        return replace(placed, costs=replace(placed.costs, components=components), memory_limits=(limit,) * way.stages)
+        placed = usual.setting(layout, link)
+        return replace(placed, costs=replace(placed.costs, components=components), memory_limits=(limit,) * layout[1])
 
     axes = Axes((2,), (8,), ("host",))
     only = replace(usual, setting=setting)
     found = map_crossover(Crossover("tiny", {}, axes, (only,), {}, 64), doing=lambda what: None)
     (row,) = found.at(2, "host")
     with pytest.raises(PlanError, match="no cut of 32 components"):
-        best_cut(replace(setting(row.way, "host"), recomputes=True))
-    assert row.way.recomputes and max(row.fit.memory_bytes) <= limit
+        best_cut(row.fit.setting)
+    assert row.fit.setting.recomputes and max(row.fit.memory_bytes) <= limit
 
 
 def test_schedules_that_are_left_out_for_one_reason_are_told_together(crossed: Callable[..., Crossover]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from alray.planning.prediction.costs import ComponentCosts, Costs
-from alray.planning.prediction.limits import limited_by
+from alray.planning.prediction.make import limited_by
 from alray.planning.prediction.predict import predict_step, program_of
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.simulate import simulation_of
@@ -21,7 +21,7 @@ JITTER_S = 2.0e-3
 
 def steps(schedule: str, forward_s: float, backward_s: float, micro_batches: int, jitter_s: float) -> np.ndarray:
     """Simulated steps of two stages that compute as long."""
-    durations = Durations([forward_s] * 2, [backward_s] * 2, [0.0] * 2)
+    durations = Durations({"F": [forward_s] * 2, "B": [backward_s] * 2, "U": [0.0] * 2})
     equal = ComponentCosts("equal", forward_s, backward_s, 0.0, 0.0, 0.0, 1, 4, 4, 8, 4, 4, 4, 0, (1,))
     costs = Costs("given", "cpu", 1, 16, (equal, equal))
     setting = StepSetting(schedule, costs, stages=2, in_flight=4, micro_batches=micro_batches)

@@ -9,8 +9,8 @@ import pytest
 
 from alray.planning.prediction.best import best_cut
 from alray.planning.prediction.costs import Link
-from alray.planning.prediction.limits import limited_by
 from alray.planning.prediction.machines import DEVICES, link_of, machines_of
+from alray.planning.prediction.make import limited_by
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.predict import predict_step
 from alray.planning.prediction.program import Program
@@ -27,9 +27,7 @@ from ...plans import plan_of as planned
 def over_a_link(*, up_s: float, link_s: float, latency_s: float, buffer_s: float) -> Durations:
     """Two stages that only compute F, for one second, and the link between them."""
     return Durations(
-        forward_s=(1, 1),
-        backward_s=(0, 0),
-        update_s=(0, 0),
+        {"F": (1, 1)},
         up_s=(up_s,),
         up_link_s=(link_s,),
         down_link_s=(0,),
@@ -90,9 +88,7 @@ def test_a_stage_sends_to_both_neighbours_through_one_card() -> None:
         [parse(text) for text in ("2R0", "2F0")],
     ]
     each = Durations(
-        forward_s=(1, 1, 1),
-        backward_s=(0, 0, 0),
-        update_s=(0, 0, 0),
+        {"F": (1, 1, 1)},
         up_link_s=(2, 2),
         down_link_s=(2, 2),
         link_latency_s=(0, 0),

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from alray.core.errors import PlanError
-from alray.planning.prediction.machines import DEVICES, Machines, device_of, link_of, machines_of, parse_nodes
+from alray.planning.prediction.machines import DEVICES, Device, Machines, device_of, link_of, machines_of, parse_nodes
 from alray.planning.prediction.stage_devices import slowest_of
 
 
@@ -50,8 +50,12 @@ def test_offices_have_a_line_and_the_smallest_replica_decides() -> None:
     assert [link.up_s_per_byte for link in both.stage_devices(4).links if link][1] == 1e-7
     assert both.stage_devices(4).links[1].latency_s == 0.03
     assert both.memory_limits(2, 2) == (16 * 10**9, 16 * 10**9)
-    assert both.stage_devices(2, 2, {"A100": 1.0, "V100": 0.5}).stage_speed == (0.5, 0.5)
-    assert both.stage_devices(4, 1, {"A100": 1.0, "V100": 0.5}).stage_speed == (1, 1, 0.5, 0.5)
+
+    def train_s(device: Device) -> float:
+        return 1.0 if device is DEVICES["A100"] else 2.0
+
+    assert both.stage_devices(2, 2, train_s=train_s).stage_speed == (0.5, 0.5)
+    assert both.stage_devices(4, train_s=train_s).stage_speed == (1, 1, 0.5, 0.5)
     with pytest.raises(PlanError, match="5 stages need 5 devices"):
         both.stage_devices(5)
 

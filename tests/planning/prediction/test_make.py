@@ -162,7 +162,7 @@ def test_without_a_label_chain_one_route_comes_down(make_costs: Make) -> None:
     assert plan_of(costs, stages=1, evaluation_batches=1).evaluation_s == pytest.approx(11e-3)
     durations = RunSeconds(StepSetting(schedule="streamed", costs=costs, stages=2, in_flight=1)).of_evaluation([2, 2])
     assert list(durations.down_s) == pytest.approx([4e-3])
-    assert list(durations.route_s) == pytest.approx([2e-3, 1e-3])
+    assert list(durations.computing["D"]) == pytest.approx([2e-3, 1e-3])
 
 
 def test_deadline(make_costs: Make) -> None:
@@ -235,8 +235,8 @@ def test_label_costs_are_a_part_of_the_backward_and_of_the_message(make_costs: M
     whole = make_costs(output_bytes=1000, edge_s_per_byte=1e-5)
     costs = replace(whole, components=tuple(replace(own, label_s=8e-3, label_bytes=400) for own in whole.components))
     durations = RunSeconds(StepSetting("streamed", costs, 2, 4)).of_cuts((2, 2))
-    assert durations.label_s == pytest.approx([16e-3, 16e-3])
-    assert durations.backward_s == pytest.approx([40e-3 - 16e-3, 30e-3 - 16e-3])
+    assert durations.computing["L"] == pytest.approx([16e-3, 16e-3])
+    assert durations.computing["B"] == pytest.approx([40e-3 - 16e-3, 30e-3 - 16e-3])
     assert [*durations.up_s, *durations.labels_up_s] == pytest.approx([16e-3, 4e-3])
     # Both parts of a mini-batch take as long as before.
     assert plan_of(costs).stage_plans == plan_of(whole).stage_plans

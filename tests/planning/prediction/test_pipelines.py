@@ -14,7 +14,9 @@ from alray.planning.prediction.simulate import simulate, unhindered_steps
 from alray.planning.prediction.timeline import Timeline
 from alray.planning.schedules.actions import parse
 from alray.planning.schedules.durations import Durations
+from alray.planning.schedules.placement import held
 from alray.planning.schedules.recomputation import schedule_with
+from alray.planning.schedules.schedule import counts_of, run_of
 from alray.planning.schedules.table import SCHEDULES
 from benchmarks.recomputation import after_the_gradient
 
@@ -48,9 +50,7 @@ def run(
 def even(parts: int, forward: float, backward: float) -> Durations:
     """Every part alike, a backward split in halves, no update."""
     half = [backward / 2] * parts
-    return Durations(
-        [forward] * parts, [backward] * parts, [0.0] * parts, input_gradient_s=half, weight_gradient_s=half
-    )
+    return Durations({"F": [forward] * parts, "B": [backward] * parts, "I": half, "G": half})
 
 
 @given(sizes, seconds, seconds)
@@ -61,7 +61,8 @@ def test_gradients_are_clipped_together_before_any_update(size: tuple[int, int],
         parts = 1 if schedule == "naive" else micro_batches
         together = schedule_with(schedule, recomputes=False, clips_together=True)
         program = Program.of_schedule(together, stages, 4, micro_batches=parts, virtual_stages=virtual)
-        durations = replace(even(stages * virtual, forward, backward), update_s=[1.0] * stages * virtual)
+        halves = even(stages * virtual, forward, backward)
+        durations = replace(halves, computing={**halves.computing, "U": [1.0] * stages * virtual})
         bars = [(parse(bar.action), bar) for bar in simulate(program, durations, in_flight=parts).bars()]
         for batch in range(4):
             own = [(action.kind, bar) for action, bar in bars if action.batch == batch]
@@ -89,7 +90,7 @@ def test_balanced_pipelines(size: tuple[int, int], forward: int, backward: int) 
 @settings(max_examples=30)
 def test_no_flush_leaves_no_bubble(size: tuple[int, int], forward: int, backward: int, update: int) -> None:
     stages, micro_batches = size[0], size[0] * size[1]
-    durations = Durations([forward] * stages, [backward] * stages, [update] * stages)
+    durations = Durations({"F": [forward] * stages, "B": [backward] * stages, "U": [update] * stages})
     timeline = run("2bw", stages, micro_batches, durations, batches=16)
     assert timeline.step_time_s == pytest.approx(micro_batches * (forward + backward) + update)
 
@@ -118,18 +119,16 @@ def test_no_step_is_under_the_bound(
         micro_batches *= 2
     parts = stages * virtual_stages
     forward, backward, update, weight = (data.draw(st.lists(seconds, min_size=parts, max_size=parts)) for _ in range(4))
-    again = data.draw(st.lists(seconds, min_size=parts, max_size=parts)) if recomputes else ()
-    durations = Durations(
-        forward, backward, update, input_gradient_s=backward, weight_gradient_s=weight, recompute_s=again
-    )
+    again = data.draw(st.lists(seconds, min_size=parts, max_size=parts)) if recomputes else [0.0] * parts
+    durations = Durations({"F": forward, "B": backward, "U": update, "I": backward, "G": weight, "C": again})
     asked = schedule_with(schedule, recomputes=recomputes)
     program = Program.of_schedule(asked, stages, 8, micro_batches=micro_batches, virtual_stages=virtual_stages)
     step_time_s = simulate(program, durations, in_flight=micro_batches).step_time_s
     bound = unhindered_steps(program, durations)[0]
     assert step_time_s >= bound - 1e-9
     busy = [0.0] * stages
-    for (kind, virtual), count in asked.counts(stages, micro_batches, virtual_stages).items():
-        busy[asked.place(virtual, stages)] += count * durations.computations[kind][virtual]
+    for (kind, virtual), count in counts_of(asked, stages, micro_batches, virtual_stages).items():
+        busy[asked.place(virtual, stages)] += count * durations.computing[kind][virtual]
     assert step_time_s >= max(busy) - 1e-9
     if schedule in ("naive", "gpipe") and not recomputes:
         assert step_time_s == pytest.approx(bound)
@@ -150,23 +149,21 @@ def test_recomputing_before_the_gradient_is_never_slower(
     late = Program.of(after_the_gradient(early.actions(stage)) for stage in range(stages))
     drawn = [data.draw(st.lists(seconds, min_size=parts, max_size=parts)) for _ in range(3)]
     forward, backward, weight = drawn
-    zero = [0.0] * parts
-    durations = Durations(
-        forward, backward, zero, input_gradient_s=backward, weight_gradient_s=weight, recompute_s=forward
-    )
+    durations = Durations({"F": forward, "B": backward, "I": backward, "G": weight, "C": forward})
     steps = [simulate(program, durations, in_flight=micro_batches).step_time_s for program in (early, late)]
     assert steps[0] <= steps[1] + 1e-9
-    alike = replace(even(parts, 1, 2), recompute_s=[1.0] * parts)
+    alike = Durations({**even(parts, 1, 2).computing, "C": [1.0] * parts})
     steps = [simulate(program, alike, in_flight=micro_batches).step_time_s for program in (early, late)]
     assert steps[0] < steps[1] or SCHEDULES[schedule].gradient_delay  # without a flush no stage waits
 
 
 def test_uneven_gpipe_in_its_own_words() -> None:
     # Forwards: 1 + 3 + 2, and twice more the slowest, 3; backwards: 2 + 2 + 4, and twice more 4; then U of stage 0.
-    durations = Durations([1, 3, 2], [2, 2, 4], [5, 1, 1])
+    durations = Durations({"F": [1, 3, 2], "B": [2, 2, 4], "U": [5, 1, 1]})
     assert run("gpipe", 3, 3, durations).step_time_s == (6 + 6) + (8 + 8) + 5
     # With a long update on stage 2, it cannot start the next mini-batch before: 2 * 3 + 4 * 3 + 40.
-    assert run("gpipe", 3, 3, Durations([1, 3, 2], [2, 2, 4], [5, 1, 40]), batches=12).step_time_s == 58
+    durations = Durations({"F": [1, 3, 2], "B": [2, 2, 4], "U": [5, 1, 40]})
+    assert run("gpipe", 3, 3, durations, batches=12).step_time_s == 58
 
 
 @pytest.mark.parametrize(("schedule", "virtual_stages"), SHAPES)
@@ -174,12 +171,12 @@ def test_every_micro_batch_once_and_one_update(schedule: str, virtual_stages: in
     stages, micro_batches = 3, 1 if schedule == "naive" else 6
     for stage in range(stages):
         order = computations(SCHEDULES[schedule], stage, stages, micro_batches, virtual_stages)
-        own = SCHEDULES[schedule].held(stage, stages, virtual_stages)
+        own = held(SCHEDULES[schedule].place, stage, stages, virtual_stages)
         whole = [("I" if k == "B" else k, v, m) for k, v, m in order] + [("G", v, m) for k, v, m in order if k == "B"]
         assert sorted(whole) == sorted((k, v, m) for k in "FIG" for v in own for m in range(micro_batches))
         actions = [
             action
-            for action in SCHEDULES[schedule].run_of(stage, stages, 6, micro_batches, virtual_stages)
+            for action in run_of(SCHEDULES[schedule], stage, stages, 6, micro_batches, virtual_stages)
             if action.batch == 5
         ]
         assert [str(action) for action in actions[-virtual_stages:]] == [f"{v}U5" for v in own]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import isclose
 
 import pytest
@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 
 from alray.core.errors import PlanError
 from alray.planning.prediction.shares import (
-    balanced_shares,
-    even_shares,
     first_shares,
     ideal_shares,
     integer_shares,
@@ -36,6 +34,10 @@ def every_choice(count: int, batch_size: int) -> Iterator[tuple[int, ...]]:
     for first in range(1, batch_size - count + 2):
         for rest in every_choice(count - 1, batch_size - first):
             yield (first, *rest)
+
+
+def balanced(shares: Sequence[int], compute_s: Sequence[float | None], batch_size: int) -> tuple[int, ...]:
+    return integer_shares(ideal_shares(shares, compute_s, batch_size), batch_size)
 
 
 def cost(shares: tuple[int, ...], ideal: list[float]) -> float:
@@ -85,13 +87,13 @@ def test_ideal_shares_would_have_taken_the_same_time(shares: list[int], data: st
 def test_new_shares_are_shares(shares: list[int], data: st.DataObject) -> None:
     anything = st.none() | st.floats(0, 1.7e308)
     compute_s = data.draw(st.lists(anything, min_size=len(shares), max_size=len(shares)))
-    dealt = balanced_shares(shares, compute_s, sum(shares))
+    dealt = balanced(shares, compute_s, sum(shares))
     assert sum(dealt) == sum(shares) and min(dealt) >= 1
 
 
 @given(some_shares(), SECONDS)
 def test_equal_times_leave_the_shares_alone(shares: list[int], compute_s: float) -> None:
-    assert balanced_shares(shares, [compute_s] * len(shares), sum(shares)) == tuple(shares)
+    assert balanced(shares, [compute_s] * len(shares), sum(shares)) == tuple(shares)
 
 
 @given(some_shares(), SECONDS)
@@ -101,10 +103,10 @@ def test_equal_speeds_end_in_even_shares(shares: list[int], per_sample_s: float)
 
 
 def test_three_to_one_and_back() -> None:
-    slowed = balanced_shares((32, 32), [3.0, 1.0], 64)
+    slowed = balanced((32, 32), [3.0, 1.0], 64)
     assert slowed == (16, 48)
-    assert balanced_shares(slowed, [1.5, 1.5], 64) == slowed
-    assert balanced_shares(slowed, [0.5, 1.5], 64) == (32, 32)
+    assert balanced(slowed, [1.5, 1.5], 64) == slowed
+    assert balanced(slowed, [0.5, 1.5], 64) == (32, 32)
 
 
 @pytest.mark.parametrize("unknown", [None, 0.0])
@@ -116,7 +118,7 @@ def test_a_replica_without_a_time_keeps_its_share(unknown: float | None) -> None
 
 @given(st.integers(1, 50), st.integers(0, 500))
 def test_even_shares(count: int, over: int) -> None:
-    shares = even_shares(count, count + over)
+    shares = first_shares(count, count + over, None)
     assert shares == integer_shares([(count + over) / count] * count, count + over)
     assert max(shares) - min(shares) <= 1 and list(shares) == sorted(shares, reverse=True)
 
@@ -133,7 +135,11 @@ def test_a_smaller_mini_batch_is_dealt_in_proportion() -> None:
 
 
 def test_fewer_samples_than_replicas() -> None:
-    for refused in (lambda: even_shares(3, 2), lambda: integer_shares([1, 1, 1], 2), lambda: shares_of_part([4, 4], 1)):
+    for refused in (
+        lambda: first_shares(3, 2, None),
+        lambda: integer_shares([1, 1, 1], 2),
+        lambda: shares_of_part([4, 4], 1),
+    ):
         with pytest.raises(PlanError, match="replicas cannot share a mini-batch of"):
             refused()
 

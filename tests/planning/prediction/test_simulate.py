@@ -15,8 +15,9 @@ from alray.core.errors import PlanError
 from alray.planning.prediction.program import Program
 from alray.planning.prediction.simulate import simulate, unhindered_steps
 from alray.planning.prediction.timeline import Timeline
-from alray.planning.schedules.actions import Action, parse
+from alray.planning.schedules.actions import Action, ActionKind, parse
 from alray.planning.schedules.durations import Durations
+from alray.planning.schedules.evaluation import evaluation_actions
 from alray.planning.schedules.table import SCHEDULES
 
 from ...programs import parse_program
@@ -39,18 +40,16 @@ def read_drawing(path: Path) -> tuple[Timeline, list[str]]:
         given_values = [float(word) for word in keys.get(key, "0").split()]
         return given_values * count if len(given_values) == 1 else given_values
 
+    kinds: tuple[ActionKind, ...] = ("F", "B", "U", "E", "D", "L", "I", "G")
     durations = Durations(
-        *(values(kind, parts) for kind in "FBUED"),
+        {kind: values(kind, parts) for kind in kinds},
         up_s=values("up", parts - 1),
         down_s=values("down", parts - 1),
         latency_s=float(keys.get("latency", "0")),
-        label_s=values("L", parts),
         labels_up_s=values("labels", parts - 1) if "labels" in keys else (),
-        input_gradient_s=values("I", parts),
-        weight_gradient_s=values("G", parts),
     )
     made = (
-        Program.of_evaluation(size, int(batches))
+        Program.of(evaluation_actions(stage, size, int(batches)) for stage in range(size))
         if schedule == "evaluation"
         else Program.of_schedule(
             SCHEDULES[schedule], size, int(batches), micro_batches=micro_batches, virtual_stages=virtual_stages
@@ -84,7 +83,7 @@ stage_times = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9), st.intege
 
 def durations_of(times: list[tuple[int, int, int]]) -> Durations:
     forward, backward, update = zip(*times, strict=True)
-    return Durations(forward, backward, update)
+    return Durations({"F": forward, "B": backward, "U": update})
 
 
 @given(stage_times, st.sampled_from(LOCAL), st.integers(1, 4))
@@ -138,7 +137,7 @@ def test_at_most_in_flight_messages_wait_on_an_edge(times: list[tuple[int, int, 
 
 @pytest.mark.parametrize("schedule", LOCAL)
 def test_each_stage_does_its_actions_in_order(schedule: str) -> None:
-    durations = Durations([1, 3, 2], [2, 1, 4], [1, 1, 2], up_s=[0.5, 1.0], latency_s=0.25)
+    durations = Durations({"F": [1, 3, 2], "B": [2, 1, 4], "U": [1, 1, 2]}, up_s=[0.5, 1.0], latency_s=0.25)
     timeline = simulate(Program.of_schedule(SCHEDULES[schedule], 3, 9), durations, in_flight=1)
     for starts, ends in zip(timeline.starts_s, timeline.ends_s, strict=True):
         assert np.all(starts[1:] >= ends[:-1] - 1e-9)
@@ -146,7 +145,7 @@ def test_each_stage_does_its_actions_in_order(schedule: str) -> None:
 
 
 def test_completed_steps() -> None:
-    durations = Durations([1] * 3, [2] * 3, [1] * 3)
+    durations = Durations({"F": [1] * 3, "B": [2] * 3, "U": [1] * 3})
     timeline = simulate(Program.of_schedule(SCHEDULES["overlapped"], 3, 10), durations, in_flight=4)
     assert timeline.completed_s.tolist() == [6.0 * (step + 1) for step in range(10)]
 
@@ -154,8 +153,10 @@ def test_completed_steps() -> None:
 @pytest.mark.parametrize("stages", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("batches", [1, 2, 7, 20])
 def test_evaluation_never_deadlocks_and_is_as_fast_as_its_slowest_stage(stages: int, batches: int) -> None:
-    durations = Durations((), (), (), infer_s=[2.0] * stages, route_s=[1.0] * stages)
-    timeline = simulate(Program.of_evaluation(stages, batches), durations, in_flight=1)
+    durations = Durations({"E": [2.0] * stages, "D": [1.0] * stages})
+    timeline = simulate(
+        Program.of(evaluation_actions(stage, stages, batches) for stage in range(stages)), durations, in_flight=1
+    )
     assert timeline.duration_s >= 3.0 * batches
     assert timeline.duration_s <= 3.0 * (batches + 2 * stages)
 
@@ -163,8 +164,9 @@ def test_evaluation_never_deadlocks_and_is_as_fast_as_its_slowest_stage(stages: 
 def deadlock_message(text: str, in_flight: int = 4) -> str:
     lists = parse_program(text)
     size = len(lists)
+    durations = Durations({"F": [1] * size, "B": [1] * size, "U": [1] * size})
     with pytest.raises(PlanError) as caught:
-        simulate(Program.of(lists), Durations([1] * size, [1] * size, [1] * size), in_flight=in_flight)
+        simulate(Program.of(lists), durations, in_flight=in_flight)
     return caught.value.problems[0].message
 
 
@@ -186,7 +188,8 @@ def test_a_barrier_before_the_message_behind_it() -> None:
 def test_an_edge_without_room() -> None:
     text = "0F0 0S0 0F1 0S1 0W0\n1W0 1R0 1F0 1R1 1F1\n"
     assert circle_of(text, in_flight=1) == ["0S1", "1W0"]
-    simulate(Program.of(parse_program(text)), Durations([1] * 2, [1] * 2, [1] * 2), in_flight=2)
+    durations = Durations({"F": [1] * 2, "B": [1] * 2, "U": [1] * 2})
+    simulate(Program.of(parse_program(text)), durations, in_flight=2)
 
 
 def test_a_stage_behind_a_circle_is_told_up_to_the_circle() -> None:
@@ -211,7 +214,7 @@ def test_messages_and_barriers_that_do_not_match(text: str, message: str) -> Non
 
 def test_a_receive_takes_the_message_that_it_names() -> None:
     timeline = simulate(
-        Program.of(parse_program("0F0 0S0 0F1 0S1\n1R1 1F1 1R0 1F0\n")), Durations([1.0] * 2, (), ()), in_flight=4
+        Program.of(parse_program("0F0 0S0 0F1 0S1\n1R1 1F1 1R0 1F0\n")), Durations({"F": [1.0] * 2}), in_flight=4
     )
     assert {bar.action: bar.start_s for bar in timeline.bars() if bar.stage == 1} == {
         "1R1": 2.0,
@@ -226,7 +229,7 @@ def simulate_naively(program: Program, durations: Durations, in_flight: int) -> 
     lists = [list(program.actions(stage)) for stage in range(program.stages)]
     clock = [0.0] * program.stages
     done: dict[str, tuple[float, float]] = {}
-    seconds = durations.computations
+    seconds = durations.computing
 
     def message_s(part: int, edge: int) -> float:
         return (durations.labels_up_s if part else durations.up_s)[edge] / 2
@@ -272,9 +275,10 @@ def test_the_simulation_agrees_with_a_naive_one(
         return data.draw(st.lists(st.integers(0, 6), min_size=size, max_size=size))
 
     edges = len(times) - 1
+    trained = durations_of(times)
     durations = replace(
-        durations_of(times),
-        label_s=drawn(len(times)),
+        trained,
+        computing={**trained.computing, "L": drawn(len(times))},
         up_s=drawn(edges),
         labels_up_s=drawn(edges),
         latency_s=latency,
@@ -300,9 +304,9 @@ def test_local_losses_in_virtual_stages_never_wait_for_each_other(
     seconds = st.floats(0.0, 1.0)
     each = st.lists(seconds, min_size=number, max_size=number)
     messages = st.lists(seconds, min_size=number - 1, max_size=number - 1)
+    kinds: tuple[ActionKind, ...] = ("F", "B", "U", "L")
     durations = Durations(
-        *(data.draw(each) for _ in range(3)),
-        label_s=data.draw(each),
+        {kind: data.draw(each) for kind in kinds},
         up_s=data.draw(messages),
         labels_up_s=data.draw(messages),
     )

@@ -10,7 +10,7 @@ from alray.core.errors import PlanError
 from alray.planning.prediction.program import Program
 from alray.planning.schedules.actions import KINDS, Action, parse
 from alray.planning.schedules.evaluation import evaluation_actions
-from alray.planning.schedules.schedule import Schedule
+from alray.planning.schedules.schedule import Schedule, run_of
 from alray.planning.schedules.table import SCHEDULES
 
 numbers = st.integers(0, 10**6)
@@ -67,7 +67,7 @@ def listed(
     schedule: Schedule, stages: int, batches: int, micro_batches: int, virtual_stages: int
 ) -> tuple[tuple[Action, ...], ...]:
     return tuple(
-        tuple(schedule.run_of(stage, stages, batches, micro_batches, virtual_stages)) for stage in range(stages)
+        tuple(run_of(schedule, stage, stages, batches, micro_batches, virtual_stages)) for stage in range(stages)
     )
 
 
@@ -80,7 +80,7 @@ def test_columns_hold_the_same_actions(schedule: Schedule) -> None:
 
 def test_columns_hold_messages_that_go_down() -> None:
     lists = [evaluation_actions(stage, 3, 4) for stage in range(3)]
-    assert [Program.of_evaluation(3, 4).actions(stage) for stage in range(3)] == lists
+    assert [Program.of(lists).actions(stage) for stage in range(3)] == lists
 
 
 def test_unknown_schedule_and_single_on_two_stages() -> None:

@@ -13,7 +13,7 @@ from alray.planning.schedules.actions import ActionKind
 from alray.planning.schedules.durations import Durations
 from alray.planning.schedules.listed import is_listed, schedule_of, text_of
 from alray.planning.schedules.placement import round_robin, v_shaped
-from alray.planning.schedules.schedule import Computation
+from alray.planning.schedules.schedule import Computation, kinds_of
 from alray.planning.schedules.table import SCHEDULES
 
 from ...programs import computations
@@ -44,7 +44,7 @@ def test_a_file_with_the_list_of_a_schedule_is_that_schedule(
     ]
     assert found.name == "mine.csv" and found.only_layout == (stages, micro_batches)
     assert (found.default_virtual_stages, found.place) == (virtual_stages, own.place)
-    assert found.kinds(stages) == own.kinds(stages)
+    assert kinds_of(found, stages) == kinds_of(own, stages)
 
 
 def test_torchs_cells_are_read() -> None:
@@ -75,7 +75,8 @@ def test_the_bound_is_the_step_without_messages() -> None:
     for schedule, stages, micro_batches, step_s in ((text_of("v.csv", V), 2, 2, 16.0), ("dualpipe_v", 1, 4, 24.0)):
         parts = 2 * stages
         program = Program.of_schedule(SCHEDULES[schedule], stages, 8, micro_batches=micro_batches, virtual_stages=2)
-        assert unhindered_steps(program, Durations([1.0] * parts, [2.0] * parts, [0.0] * parts))[0] == step_s
+        durations = Durations({"F": [1.0] * parts, "B": [2.0] * parts, "U": [0.0] * parts})
+        assert unhindered_steps(program, durations)[0] == step_s
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from alray.config.sections.pipeline import ScheduleName
 from alray.parts import schedules
 from alray.planning.prediction.program import Program
 from alray.planning.prediction.simulate import simulate
-from alray.planning.schedules.actions import parse
+from alray.planning.schedules.actions import ActionKind, parse
 from alray.planning.schedules.durations import Durations
 from alray.planning.schedules.schedule import Schedule
 from alray.planning.schedules.table import SCHEDULES, default_schedule, schedules_for
@@ -106,14 +106,9 @@ def test_the_drawing_in_a_files_docstring_is_what_is_simulated(schedule: Schedul
     batches = 1 + schedule.gradient_delay if schedule.is_pipeline else forwards
     parts = forwards // virtual // batches
     number = stages * virtual
-    durations = Durations(
-        [1] * number,
-        [1 if schedule.local_losses else 2] * number,
-        [0 if schedule.is_pipeline else 1] * number,
-        label_s=[1] * number,
-        input_gradient_s=[1] * number,
-        weight_gradient_s=[1] * number,
-    )
+    whole, update = 1 if schedule.local_losses else 2, 0 if schedule.is_pipeline else 1
+    each: dict[ActionKind, int] = {"F": 1, "B": whole, "U": update, "L": 1, "I": 1, "G": 1}
+    durations = Durations({kind: [seconds] * number for kind, seconds in each.items()})
     program = Program.of_schedule(schedule, stages, batches, micro_batches=parts, virtual_stages=virtual)
     timeline = simulate(program, durations, in_flight=4)
     rows = [["."] * round(timeline.duration_s) for _ in range(stages)]

@@ -173,7 +173,7 @@ def shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_costs_of_a_file_are_those_that_were_measured(
     make_planner: Callable[..., Planner], planned: Callable[..., Plan], tmp_path: Path, shrunk: None
 ) -> None:
-    measured = make_planner("pipeline.costs=null", text=EIGHT).costs_for_others()
+    measured = make_planner("pipeline.costs=null", text=EIGHT).costs_for_others(print)
     file = tmp_path / "costs.json"
     write_json(file, measured.as_json())
     plan = planned("machines={nodes: 8xcpu}", f"pipeline.costs={file}")

@@ -180,6 +180,18 @@ def test_replicas_hold_the_copy_in_which_they_average(
     assert other.optimizer_bytes - one.optimizer_bytes == kept * gradients
 
 
+def test_a_slow_network_decides_how_long_an_average_takes(planned: Callable[..., Any]) -> None:
+    """1 ms a message and 1 MB/s; three replicas, 16-bit gradients, one average every two mini-batches."""
+    three = "replicas={count: 3, all_reduce: star, compression: fp16}"
+    planner, costs, _ = planned("pipeline.stages=2", three, "optimizer.accumulate=2")
+    slow = planner.averaged(costs, 3, Link(1e-3, 1e-7, 1e-6))
+    assert [each.reduce_s for each in slow.components] == pytest.approx(
+        [2 * (1e-3 + 0.5e-6 * each.gradient_bytes) for each in costs.components]
+    )
+    fast = planner.averaged(slow, 3, Link(1e-6, 1e-9, 1e-9))
+    assert fast == slow, "the processes themselves take longer than this network"
+
+
 def test_without_a_node_there_is_no_plan(planned: Callable[..., Any]) -> None:
     planner, costs, plan = planned()
     with pytest.raises(NodesLost, match="no node is left that can hold a stage"):

@@ -26,7 +26,7 @@ from alray.runtime.channel.gradient_reducer import GradientReducer
 from alray.runtime.probe import estimate, measure
 from alray.runtime.probe.all_reduce import time_reduction
 from alray.runtime.probe.component_work import ComponentWork
-from alray.runtime.probe.contention import Companions, ComputationTimes, Contention, companions, measure_contention
+from alray.runtime.probe.contention import Companions, companions, measure_contention
 from alray.runtime.probe.estimate import estimate_costs
 from alray.runtime.probe.measure import Surroundings, divide, probe_costs, time_micro_batches
 from alray.runtime.probe.other_programs import processor_seconds
@@ -136,17 +136,17 @@ def test_a_micro_batch_costs_what_was_measured_of_it(make_workload, monkeypatch)
     )
     costs = probe(make_workload(*BACKPROPAGATION), pipeline=True, micro_batches=4)
     setting = StepSetting("gpipe", costs, stages=2, in_flight=4, micro_batches=4)
-    durations = RunSeconds(setting).of_cuts([1, 1])
+    computing = RunSeconds(setting).of_cuts([1, 1]).computing
     overhead = costs.action_overhead_s
-    assert durations.forward_s == pytest.approx([0.5 + overhead] * 2)
-    assert durations.backward_s == pytest.approx([0.75 + overhead] * 2)
+    assert computing["F"] == pytest.approx([0.5 + overhead] * 2)
+    assert computing["B"] == pytest.approx([0.75 + overhead] * 2)
     # In two parts it took 1 instead of 0.75, a quarter of that for the input.
     assert (costs.split_backward, costs.input_gradient_share) == pytest.approx((4 / 3, 0.25))
-    assert durations.input_gradient_s[1] == pytest.approx(0.25 + overhead)
-    assert durations.weight_gradient_s[1] == pytest.approx(0.75 + overhead)
+    assert computing["I"][1] == pytest.approx(0.25 + overhead)
+    assert computing["G"][1] == pytest.approx(0.75 + overhead)
     # The first virtual stage leaves all to the second part.
-    assert durations.input_gradient_s[0] == overhead
-    assert durations.weight_gradient_s[0] == pytest.approx(0.75 + overhead)
+    assert computing["I"][0] == overhead
+    assert computing["G"][0] == pytest.approx(0.75 + overhead)
 
 
 def test_the_backward_pass_of_a_compiled_component_is_not_split(make_workload, monkeypatch):
@@ -442,13 +442,13 @@ def test_contention_is_the_ratio_of_work_beside_others_and_alone(beside_s, conte
     alone = itertools.cycle([1.0, 2.0, 4.0, 1.0, 1.0])
     pace = [1.0]
 
-    def work() -> list[ComputationTimes]:
+    def work() -> list[tuple[float, float]]:
         if not beside.at_work:
             pace[0] = next(alone)  # the machine changes its pace
-            return [ComputationTimes(pace[0], pace[0])] * 2
-        return [ComputationTimes(beside_s * pace[0], beside_s * pace[0])] * 2
+            return [(pace[0], pace[0])] * 2
+        return [(beside_s * pace[0], beside_s * pace[0])] * 2
 
-    assert measure_contention(work, beside) == Contention(pytest.approx(contention), 0.0)
+    assert measure_contention(work, beside) == (pytest.approx(contention), 0.0)
 
 
 def test_an_update_of_several_mini_batches_is_divided_among_them(make_workload, monkeypatch):
@@ -473,13 +473,13 @@ def test_jitter_is_the_variance_of_work_beside_others_over_its_time():
     """Without the interruptions of some of it, and although the machine changes its speed."""
     beside, generator, paces = Beside(), np.random.default_rng(3), itertools.count(10)
 
-    def work() -> list[ComputationTimes]:
+    def work() -> list[tuple[float, float]]:
         jitter_s, pace = (0.1, next(paces)) if beside.at_work else (2.0, 12.0)
         times = generator.gamma(pace / jitter_s, jitter_s, 40)
         times[7] += 100.0
-        return [ComputationTimes(each, pace) for each in times]
+        return [(each, pace) for each in times]
 
-    assert measure_contention(work, beside).jitter_s == pytest.approx(0.1, rel=0.25)
+    assert measure_contention(work, beside)[1] == pytest.approx(0.1, rel=0.25)
 
 
 def test_work_that_takes_long_is_repeated_for_its_jitter(make_workload, monkeypatch):
