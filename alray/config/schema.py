@@ -12,7 +12,7 @@ from alray.config.loading.composition import BASE
 from alray.config.sections.choice import OPEN_TAG, Choice
 from alray.config.sections.duration import Duration
 from alray.config.sections.own_code import own_pattern
-from alray.config.sections.section import ANCHORS, Section
+from alray.config.sections.section import ANCHORS, Section, meanings
 from alray.config.sections.spec import Spec
 from alray.config.study.section import Study
 
@@ -31,6 +31,12 @@ class _Generator(GenerateJsonSchema):
         named = [{"type": "string", "enum": kinds}] if kinds else []
         own = [{"type": "string", "pattern": own_pattern(choice.group)}] if OPEN_TAG in schema["choices"] else []
         return {"anyOf": [sections, *named, *own]}
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> dict[str, Any]:
+        found = super().model_schema(schema)
+        for name, meaning in meanings(schema["cls"]).items():
+            found["properties"][schema["cls"].model_fields[name].alias or name]["description"] = meaning
+        return found
 
     def encode_default(self, dft: Any) -> Any:
         if isinstance(dft, Duration):

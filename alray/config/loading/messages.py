@@ -17,7 +17,7 @@ from alray.config.sections.choice import ByShape
 from alray.config.sections.grammar import Spot, choice_of, key_types, sections_of, spot_of_error
 from alray.config.sections.own_code import FORM, PREFIX
 from alray.config.sections.paths import Path, key_text
-from alray.config.sections.section import PLAIN, Section, describe, did_you_mean, listed, nearest
+from alray.config.sections.section import PLAIN, Section, describe, did_you_mean, listed, meanings, nearest
 from alray.config.sections.spec import Spec
 from alray.config.sections.usual_names import usual_name
 from alray.core.counting import counted
@@ -213,8 +213,8 @@ def _wrong_kind(error: ErrorDetails, here: Spot) -> tuple[Path, Words]:
 
 def _first_sentence(here: Spot) -> str:
     """Return the first sentence of a field's docstring, to be read in brackets."""
-    description = (here.field.description if here.field is not None else None) or "its value"
-    sentence = description.split(". ")[0].rstrip(".")
+    meaning = "its value" if here.around is None else meanings(here.around).get(str(here.path[-1]), "its value")
+    sentence = meaning.split(". ")[0].rstrip(".")
     return f"{sentence[0].lower()}{sentence[1:]}"
 
 

@@ -34,7 +34,7 @@ class Spot:
         section: the model whose keys are allowed here, if it is known.
         choice: how the model is selected, if there are several.
         members: these models by tag.
-        field: the field of the section around it, if this position is not an entry of a list.
+        around: the section that has this position as a key; None for an entry of a list.
         annotation: the type of the value here, with what `Annotated` adds; None if the grammar does not know it.
         key_type: that of the whole key or entry, where `annotation` is the one of several types that was taken.
     """
@@ -43,9 +43,14 @@ class Spot:
     section: type[Section] | None
     choice: Choice | None
     members: dict[str, type[Section]]
-    field: FieldInfo | None
+    around: type[Section] | None
     annotation: Any
     key_type: Any
+
+    @property
+    def field(self) -> FieldInfo | None:
+        """The field of `around`."""
+        return None if self.around is None else self.around.model_fields.get(str(self.path[-1]))
 
     @property
     def known(self) -> list[str]:
@@ -77,7 +82,7 @@ def spot_of_error(location: tuple[str | int, ...], root: type[Section] = Spec) -
     """
     annotation: Any = root
     key_type: Any = root
-    field: FieldInfo | None = None
+    section: type[Section] | None = None
     path: list[str | int] = []
     for part in location:
         arms = _arms(annotation)
@@ -86,7 +91,6 @@ def spot_of_error(location: tuple[str | int, ...], root: type[Section] = Spec) -
             continue
         path.append(part)
         section = section_of(annotation)
-        field = section.model_fields.get(str(part)) if section is not None else None
         annotation = key_types(section).get(str(part)) if section is not None else item_of(annotation)
         key_type = annotation
     choice = choice_of(annotation)
@@ -96,7 +100,7 @@ def spot_of_error(location: tuple[str | int, ...], root: type[Section] = Spec) -
         section_of(annotation),
         choice if isinstance(choice, Choice) else None,
         {tag: member for tag, member in members.items() if member is not None},
-        field,
+        section,
         annotation,
         key_type,
     )
