@@ -75,8 +75,8 @@ def _documented(module: str) -> dict[str, dict[str, str]]:
     except (OSError, TypeError):  # classes of a console or a notebook
         return {}
     found: dict[str, dict[str, str]] = {}
-    for node in tree.body:
-        for field, after in pairwise(node.body if isinstance(node, ast.ClassDef) else ()):
+    for node in (each for each in tree.body if isinstance(each, ast.ClassDef)):
+        for field, after in pairwise(node.body):
             match field, after:
                 case ast.AnnAssign(target=ast.Name(name)), ast.Expr(value=ast.Constant(value=str(text))):
                     found.setdefault(node.name, {})[name] = inspect.cleandoc(text)
