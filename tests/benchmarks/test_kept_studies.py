@@ -26,7 +26,10 @@ def test_a_report_has_the_minutes_of_the_whole_study_or_none(
         """What is left of the study takes no time, and ends in this folder."""
         assert ("--resume" in command) == stopped
         of = results([trial(number, {"pipeline.stages": number + 1}) for number in range(2)])
-        write_report(study_folder(of, folder))
+        made = study_folder(of, folder)
+        made.trial_dir(0).mkdir()
+        (made.trial_dir(0) / studies.ENVIRONMENT).write_text('{"alray": "0.4", "host": "here"}', encoding="utf-8")
+        write_report(made)
 
     monkeypatch.setattr("subprocess.run", ended)
     if stopped:
@@ -34,6 +37,8 @@ def test_a_report_has_the_minutes_of_the_whole_study_or_none(
     studies.keep("made-up", studies.run("made-up"), into=tmp_path / "docs")
     text = (tmp_path / "docs" / "made-up" / "README.md").read_text(encoding="utf-8")
     assert "made-up.yaml)" in text and (" minutes." in text) != stopped
+    ran = tmp_path / "docs" / "made-up" / studies.SESSIONS / "1" / studies.ENVIRONMENT
+    assert "0.4" in ran.read_text(encoding="utf-8") and "here" not in ran.read_text(encoding="utf-8")
 
 
 def test_a_report_of_a_tree_with_changes_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

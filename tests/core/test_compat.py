@@ -57,7 +57,7 @@ ATTRIBUTES: dict[str, tuple[Callable[[Any], Any], tuple[str, ...]]] = {
     # Operations that read a number out of a tensor, and those that write to their arguments.
     "torch:ops": (
         lambda operations: operations,
-        ("aten._local_scalar_dense", "aten._pack_padded_sequence", "aten._unique2", "aten.add.Tensor._schema"),
+        ("aten._local_scalar_dense", "aten._pack_padded_sequence", "aten.add.Tensor._schema"),
     ),
     # The module that torch.compile has compiled.
     "torch:compile": (lambda compiled: compiled(torch.nn.Identity()), ("_orig_mod",)),
