@@ -27,7 +27,9 @@ def test_a_report_has_the_minutes_of_the_whole_study_or_none(
         assert ("--resume" in command) == stopped
         of = results([trial(number, {"pipeline.stages": number + 1}) for number in range(2)])
         made = study_folder(of, folder)
-        (made.trial_dir(0) / studies.ENVIRONMENT).write_text('{"alray": "0.4", "host": "here"}', encoding="utf-8")
+        (made.trial_dir(0) / studies.ENVIRONMENT).write_text(
+            '{"alray": "0.4", "host": "here", "given": {}, "spec_sha256": []}', encoding="utf-8"
+        )
         write_report(made)
 
     monkeypatch.setattr("subprocess.run", ended)
