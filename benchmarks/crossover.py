@@ -276,10 +276,10 @@ So 1F1B was slower than its waiting explains, and streaming gained less than a f
 table above changes: the losses of the GPT and the Transformer against 1F1B are open, and DGL wins over one device on
 two stages for the LSTM and barely for MLP-6. The runs had one seed and one rate.
 
-Over five starts of one day, a mini-batch of a [GPT](studies/language_pipelines/README.md) by DGL on two cores took 0.67
-times (90 % interval 0.60 to 0.71) that of the fastest of 1F1B and zero bubble, and 0.84 times (0.73 to 0.96) that of
-one process with both cores. [Twelve layers](studies/strong_scaling/README.md) by AL on two cores took 1.17 times (1.05
-to 1.26) that of the faster of naive and GPipe, and 1.12 times (1.05 to 1.19) that of backpropagation on one core.
+Over six starts on two days, a mini-batch of a [GPT](studies/language_pipelines/README.md) by DGL on two cores took 0.68
+times (90 % interval 0.61 to 0.73) that of the fastest of 1F1B and zero bubble, and 0.81 times (0.71 to 0.92) that of
+one process with both cores. [Twelve layers](studies/strong_scaling/README.md) by AL on two cores took 1.16 times (1.07
+to 1.23) that of the faster of naive and GPipe, and 1.14 times (1.07 to 1.22) that of backpropagation on one core.
 
 ## Trained to a target
 
@@ -319,13 +319,13 @@ start.
 ## Slow links
 
 With local losses no gradient comes back, and a stage goes on while its messages travel: until the link itself is the
-limit. A mini-batch of [twelve layers](studies/slow_links/README.md) on two stages, in ms, over five starts of one day:
+limit. A mini-batch of [twelve layers](studies/slow_links/README.md) on two stages, in ms, over six starts on two days:
 
 | link | DGL | AL | 1F1B |
 |---|---:|---:|---:|
-| 10 Gbit/s | 21.5 | 48.8 | 47.2 |
-| 200 Mbit/s | 22.4 | 47.7 | 65.6 |
-| 100 Mbit/s | 42.2 | 62.9 | 94.5 |
+| 10 Gbit/s | 22.6 | 50.0 | 48.7 |
+| 200 Mbit/s | 23.2 | 49.3 | 67.5 |
+| 100 Mbit/s | 42.2 | 62.8 | 97.0 |
 
 These links are imitated on one machine, as `pipeline.links` does it. What counts is the time to a target, and every
 rival. The VGG of the table above trained over a real link between two hosts of one processor each. The first column is
