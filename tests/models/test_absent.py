@@ -16,6 +16,11 @@ Compute = Callable[[Unused, Unused, torch.Tensor], object]
 _CPU = torch.device("cpu")
 
 
+_LIBRARY = torch.library.Library("alray_tests", "FRAGMENT")
+_LIBRARY.define("shifted_like(Tensor x) -> Tensor")
+_LIBRARY.impl("shifted_like", lambda x: x + 1.0, "CompositeExplicitAutograd")
+
+
 def unused(name: str, *shape: int, dtype: torch.dtype = torch.float32) -> Unused:
     return Unused.like(Form.of(torch.zeros(shape, dtype=dtype)), [(name, 0)], _CPU)
 
@@ -33,6 +38,7 @@ def unused(name: str, *shape: int, dtype: torch.dtype = torch.float32) -> Unused
         (lambda a, b, real: a.add_(b), (4, 6), "ab"),
         (lambda a, b, real: torch.where(a > 0, b, real), (4, 6), "ab"),
         (lambda a, b, real: torch.empty_like(a), (4, 6), "a"),
+        (lambda a, b, real: torch.ops.alray_tests.shifted_like(a), (4, 6), "a"),
         (lambda a, b, real: a.chunk(2, 1)[1], (4, 3), "a"),
         (lambda a, b, real: a.long(), (4, 6), "a"),
         (lambda a, b, real: a.max(1).indices, (4,), "a"),

@@ -91,7 +91,8 @@ class Unused(torch.Tensor):
         unused = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Unused)]
         origins = frozenset[Origin]().union(*(each.origins for each in unused))
         name = func._schema.name.removeprefix("aten::").replace("_local_scalar_dense", "item")
-        if (name.endswith("_like") or name.startswith("new_")) and "empty" not in name:  # sizes alone say it
+        by_sizes = func.namespace == "aten" and (name.endswith("_like") or name.startswith("new_"))
+        if by_sizes and "empty" not in name:
             like = args[0]
             real = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
             return func(real, *args[1:], **kwargs)

@@ -42,6 +42,10 @@ _READ = "reads"
 class _Ended(BaseException):
     """Ends `forward` at the end of a part. It is no Exception, so that `forward` does not catch it."""
 
+    def __init__(self, run: PartRun) -> None:
+        super().__init__()
+        self.run = run
+
 
 @dataclass(frozen=True)
 class Seen:
@@ -160,7 +164,9 @@ class PartRun(Walk):
         try:
             with self.over(model):
                 result = scores_of(model, *given)
-        except _Ended:
+        except _Ended as ended:
+            if ended.run is not self:  # the model has parts of another one
+                raise
             return None
         if self._until is not None or not self.own:
             raise LostError((), f"has not called `{(self._until or self._after).name}`")
@@ -254,7 +260,7 @@ class PartRun(Walk):
                 if isinstance(each, torch.Tensor) and (key, index) in self._next.travels:
                     self.kept[key, index] = each
         if self._until is not None and key == self._until.key:
-            raise _Ended
+            raise _Ended(self)
 
     def _require_expected(self, key: Key, leaves: list[Any], gives: Gives) -> None:
         """Raise LostError where a step gives what the part after this one does not know of."""
