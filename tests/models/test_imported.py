@@ -321,7 +321,7 @@ class TimeFirst(InADictionary):
     ("kind", "said"),
     [
         (InADictionary, "returns a `dict`.*torch.cat"),
-        (OfEachOther, "for each other one of its mini-batch.*torch.stack"),
+        (OfEachOther, "with all others of its mini-batch.*torch.stack"),
         (TimeFirst, r"along dimension 1.*scores.movedim\(1, 0\)"),
     ],
 )

@@ -119,7 +119,7 @@ class GivenModel:
             raise refusal(what, type(self.whole), self.title, hint=_ONE_TENSOR)
         rows = cutter.rows_of_result
         if len(rows) > 1:
-            what = "gives each sample a score for each other one of its mini-batch, and evaluations join mini-batches"
+            what = "returns scores of each sample with all others of its mini-batch, and not for each sample alone"
             hint = "return what it compares, as by `torch.stack([one, other], 1)`, and compare in a `loss=`"
             raise refusal(what, type(self.whole), self.title, hint)
         if rows and rows != [0]:
