@@ -64,7 +64,7 @@ class Scale:
         shown: dict[str, Any] = {"field": self.field, "title": self.title}
         if self.names:
             slanted = -35 if len(self.names) <= _MOST_SLANTED else -90
-            angle = slanted if sum(map(len, self.names)) > 60 else 0
+            angle = slanted if len(self.names) * max(map(len, self.names)) > 60 else 0  # each has an equal part
             labels = {"labelAngle": angle, "labelLimit": 300}
             return {**shown, "type": "nominal", "sort": list(self.names), "axis": labels}
         kind: dict[str, Any] = {"type": "log", "base": self.base} if self.base else {"zero": self.from_zero}
